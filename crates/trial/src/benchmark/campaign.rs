@@ -2,6 +2,7 @@
 //!
 //! Within a round all contenders run a cell one after the other, so that their runs lie close together in time.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -90,7 +91,7 @@ pub fn run_all(
             Ok(run) => {
                 let is_same = library_file(entry) == files[turn.contender];
                 let judged = judge(job, entry, &run).and_then(|figures| match is_same {
-                    true => Ok((figures, marks(&run.output_tail))),
+                    true => Ok((figures, marks_of(job, &run))),
                     false => Err("its library was replaced since the campaign began".into()),
                 });
                 (judged, run.measurement.processor().as_secs_f64())
@@ -147,6 +148,11 @@ fn library_file(entry: &Entry) -> Option<(u64, u64, u64, SystemTime)> {
     Some((file.dev(), file.ino(), file.len(), file.modified().ok()?))
 }
 
+/// What a workload reported beyond the figures.
+fn marks_of(job: &Job, run: &Run) -> BTreeMap<String, f64> {
+    if job.reports { marks(&run.output_tail) } else { BTreeMap::new() }
+}
+
 /// The figures of a run, or why it does not count.
 fn judge(job: &Job, entry: &Entry, run: &Run) -> Result<Figures, String> {
     let measured = &run.measurement;
@@ -154,7 +160,7 @@ fn judge(job: &Job, entry: &Entry, run: &Run) -> Result<Figures, String> {
         return Err(ending(job, measured, &run.output_tail));
     }
     prove(job, entry, measured)?;
-    let report = workload_report::parse(&run.output_tail);
+    let report = workload_report::parse(&run.output_tail).filter(|_| job.reports);
     if job.reports && report.is_none() {
         return Err(format!("it printed no report{}", last_line(&run.output_tail)));
     }
@@ -244,13 +250,17 @@ mod tests {
 
     #[test]
     fn the_workloads_own_time_counts_where_it_reports_it() {
-        let line = "workload name=x operations=5 seconds=0.5 live_peak=100 rss_end_kib=7 mappings=3";
+        let line = "workload name=x operations=5 seconds=0.5 live_peak=100 rss_end_kib=7 mappings=3 cpu_s=1";
         let done = run(Ending::Exited(0), &["/l/libc.so.6"], line);
         let figures = judge(&job(true), &entry(None), &done).unwrap();
         assert_eq!((figures.elapsed_s, figures.end_rss_bytes), (0.5, Some(7 << 10)));
-        let figures =
-            judge(&job(false), &entry(None), &run(Ending::Exited(0), &["/l/libc.so.6"], "")).unwrap();
-        assert_eq!(figures.elapsed_s, 0.9);
+        let figures = judge(&job(false), &entry(None), &done).unwrap();
+        assert_eq!(
+            (figures.elapsed_s, figures.operations),
+            (0.9, None),
+            "a command may print such a line, too"
+        );
+        assert_eq!((marks_of(&job(true), &done).len(), marks_of(&job(false), &done).len()), (1, 0));
     }
 
     #[test]
