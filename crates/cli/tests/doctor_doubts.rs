@@ -171,6 +171,17 @@ fn input_that_can_be_read_once_only_is_said_to_reach_nobody() {
 }
 
 #[test]
+fn who_becomes_another_user_and_so_leaves_no_report_is_told_what_helps() {
+    let place = Place::with_temporary("user");
+    let words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"];
+    if !Command::new(words[0]).args(&words[1..]).status().is_ok_and(|status| status.success()) {
+        return faultless_skipped::skipped("setpriv is not installed, or changes no user");
+    }
+    let (_, remarks) = said(&json(&doctor(&place, &words).output().unwrap()));
+    assert!(remarks.contains("changed its user (doctor run as that user gets one)"), "{remarks}");
+}
+
+#[test]
 fn of_a_command_that_ends_otherwise_each_time_nothing_is_concluded() {
     let place = Place::with_temporary("turns");
     let count = place.file("count");
