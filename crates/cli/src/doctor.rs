@@ -271,9 +271,16 @@ fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observ
     let mut option = OsString::from("report:");
     option.push(&prefix);
     let environment = patient.under_faultless(files).with_option("FAULTLESS", &option);
-    let (_, views) = run_with_sizes(&patient.command, &environment, signals)
+    let run = run_with_sizes(&patient.command, &environment, signals)
         .map_err(|error| Failure::of_run(&patient.command.name(), error))?;
-    let reports = reports(files.directory.path());
+    let mut reports = reports(files.directory.path());
+    // What a program became reports of itself alone.
+    if let Some((pid, before)) = run.before_exec()
+        && reports.get(&pid).is_some_and(|of| doubt::is_far_larger(before.bytes, of.heap_peak_bytes))
+    {
+        reports.remove(&pid);
+    }
+    let views = run.processes;
     let is_reported = |pid: &i32| reports.contains_key(pid);
     let seen = |is_wanted: bool| {
         let fits = views.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);

@@ -170,6 +170,34 @@ fn input_that_can_be_read_once_only_is_said_to_reach_nobody() {
     assert!(!remarks.contains("standard input"), "{remarks}");
 }
 
+/// Takes and frees 32 MiB in blocks of 4 MiB again and again, then becomes another program.
+const BECOMES: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void)
+{
+    for (int turn = 0; turn < 20; turn++) {
+        void *blocks[8];
+        for (int i = 0; i < 8; i++) blocks[i] = memset(malloc(4 << 20), 1, 4 << 20);
+        usleep(10000);
+        for (int i = 0; i < 8; i++) free(blocks[i]);
+    }
+    execlp("true", "true", (char *)0);
+    return 1;
+}
+"#;
+
+#[test]
+fn the_report_of_what_a_program_became_is_not_taken_for_its_own() {
+    let place = Place::with_temporary("becomes");
+    let program = place.compile("becomes", BECOMES, &["-O1", "-fno-builtin"]);
+    let value = json(&doctor(&place, &[&program]).output().unwrap());
+    assert!(value["heap"].is_null(), "{}", value["heap"]);
+    let remarks = value["remarks"].to_string();
+    assert!(remarks.contains("became another program") && !remarks.contains("left out"), "{remarks}");
+}
+
 #[test]
 fn who_becomes_another_user_and_so_leaves_no_report_is_told_what_helps() {
     let place = Place::with_temporary("user");

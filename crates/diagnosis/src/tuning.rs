@@ -201,7 +201,7 @@ fn without_report(evidence: &Evidence<'_>) -> Tuning {
         ],
         remarks: vec![
             "the observing run left no report of its largest process (it ended without running its exit handlers, as by a \
-             signal, or changed its user (doctor run as that user gets one), or the allocator was not loaded): the tuning is a general \
+             signal, became another program, changed its user (doctor run as that user gets one), or the allocator was not loaded): the tuning is a general \
              one"
                 .into(),
         ],

@@ -167,7 +167,29 @@ pub fn brought<'view>(
     served.into_iter().find(|allocator| *allocator != Allocator::Libc)
 }
 
-/// As [`run`]; also each of its processes when it was largest, by number. Those that live for a moment are missed.
+/// A run, and each of its processes when it was largest, by number.
+#[derive(Debug)]
+pub struct SizedRun {
+    /// The run.
+    pub run: Run,
+    /// Its processes; those that live for a moment are missed.
+    pub processes: HashMap<i32, LargestView>,
+    /// The number of the first of them; none of one that ended before it was looked at.
+    first: Option<i32>,
+}
+
+impl SizedRun {
+    /// The first process when it was largest, where it became another program after that.
+    #[must_use]
+    pub fn before_exec(&self) -> Option<(i32, &LargestView)> {
+        let (pid, at_end) = (self.first?, &self.run.measurement.mapped_files);
+        let view = self.processes.get(&pid)?;
+        let program = view.program().filter(|_| !at_end.is_empty())?;
+        (!at_end.iter().any(|file| file == program)).then_some((pid, view))
+    }
+}
+
+/// As [`run`]; also its processes when each was largest.
 ///
 /// # Errors
 /// [`RunError`].
@@ -175,10 +197,13 @@ pub fn run_with_sizes(
     command: &Command,
     environment: &Environment,
     signals: &Signals,
-) -> Result<(Run, HashMap<i32, LargestView>), RunError> {
-    let mut sizes = Sizes::new();
-    let run = run_beside(command, environment, signals, None, &mut |pid| Some(sizes.look(pid)))?;
-    Ok((run, sizes.largest))
+) -> Result<SizedRun, RunError> {
+    let (mut sizes, mut first) = (Sizes::new(), None);
+    let run = run_beside(command, environment, signals, None, &mut |pid| {
+        first = Some(pid);
+        Some(sizes.look(pid))
+    })?;
+    Ok(SizedRun { run, processes: sizes.largest, first })
 }
 
 /// The processes of a command, looked at again and again.
