@@ -40,6 +40,9 @@ const DEBUG_LIBRARY_SINCE: (u32, u32) = (2, 34);
 /// From this version on glibc has no fast bins and takes their tunable without a word (`do_set_mxfast`).
 const NO_FAST_BINS_SINCE: (u32, u32) = (2, 43);
 
+/// From this version on glibc takes nothing of tunables that it cannot read as a whole (`parse_tunables_string`).
+const WHOLE_OR_NOTHING_SINCE: (u32, u32) = (2, 39);
+
 /// The names of mallopt's parameters, which are not names of variables.
 const PARAMETERS: &[&str] = &[
     "M_ARENA_MAX",
@@ -197,6 +200,11 @@ fn with_unit(number: u64, unit: &str) -> Option<u64> {
 }
 
 fn check_tunables(value: &str, facts: &Facts<'_>) -> Vec<String> {
+    if facts.glibc.is_some_and(|version| version >= WHOLE_OR_NOTHING_SINCE)
+        && let Some(flaw) = flaw_of_tunables(value)
+    {
+        return vec![format!("{flaw}: glibc ignores all of the variable")];
+    }
     let mut messages = Vec::new();
     for entry in value.split(':').filter(|entry| !entry.is_empty()) {
         let Some((name, value)) = entry.split_once('=') else {
@@ -226,6 +234,20 @@ fn check_tunables(value: &str, facts: &Facts<'_>) -> Vec<String> {
         }
     }
     messages
+}
+
+/// For what glibc cannot read tunables as a whole.
+fn flaw_of_tunables(value: &str) -> Option<String> {
+    let has_two = |entry: &&str| entry.matches('=').count() > 1;
+    if let Some(entry) = value.split(':').find(has_two) {
+        return Some(format!("has the entry '{entry}' with two '=', where entries are separated by colons"));
+    }
+    // One without a value is passed over if another follows.
+    match value.rsplit(':').next()? {
+        "" if value.is_empty() => None,
+        "" => Some("ends with a colon".into()),
+        last => (!last.contains('=')).then(|| format!("ends with the entry '{last}' without a value")),
+    }
 }
 
 /// The variable that was probably meant: the same but for underscores and case, or two letters away.
@@ -408,6 +430,28 @@ mod tests {
         assert!(one("glibc.malloc.arena_max").contains("without a value"));
         assert!(one("glibc.malloc.perturb=300").contains("outside of 0 to 255"));
         assert!(one("glibc.malloc.mmap_max=0,glibc.malloc.arena_max=1").contains("separated by colons"));
+    }
+
+    #[test]
+    fn tunables_that_a_newer_glibc_cannot_read_as_a_whole_are_said_to_have_no_effect_at_all() {
+        let of =
+            |glibc, value| findings_with(Allocator::Libc, glibc, &[("GLIBC_TUNABLES", value)]).join("; ");
+        for (value, flaw) in [
+            ("glibc.malloc.arena_max=2:", "ends with a colon"),
+            ("glibc.malloc.arena_max=2:glibc.malloc.perturb", "'glibc.malloc.perturb' without a value"),
+            ("glibc.rtld.nns=8=9:glibc.malloc.arena_max=2", "'glibc.rtld.nns=8=9' with two '='"),
+        ] {
+            let found = of((2, 39), value);
+            assert!(
+                found.contains(flaw) && found.ends_with(": glibc ignores all of the variable"),
+                "{value}: {found}"
+            );
+            assert!(!of((2, 38), value).contains("all of the variable"), "{value}");
+        }
+        assert_eq!(of((2, 39), ""), "");
+        assert_eq!(of((2, 39), "glibc.malloc.arena_max=2"), "");
+        let passed_over = of((2, 39), "glibc.malloc.perturb:glibc.malloc.arena_max=2");
+        assert_eq!(passed_over, "has the entry 'glibc.malloc.perturb' without a value: no effect");
     }
 
     #[test]
