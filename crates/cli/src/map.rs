@@ -30,9 +30,6 @@ const LARGE_RSS_BYTES: u64 = 64 << 30;
 /// Above so many mappings, too; the kernel needs about 9 µs for each.
 const MANY_MAPPINGS: usize = 100_000;
 
-/// How often a process is read again that became another program meanwhile.
-const TRIES: usize = 3;
-
 /// How a process is looked at.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manner<'a> {
@@ -102,24 +99,13 @@ fn run(arguments: &MapArguments, signals: &Signals) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure`] when it cannot be read.
 pub fn look(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
-    // Where its program, loader and stack lie, drawn anew by each exec; what it maps and unmaps changes nothing here.
-    let program = || (process.link("exe").ok(), process.read("auxv").ok());
-    for _ in 0..TRIES {
-        let before = program();
-        let view = look_once(process, manner)?;
-        if program() == before {
-            return Ok(view);
-        }
-    }
-    // One that has ended has no program either.
-    subject::mappings(process, "maps")?;
-    Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
+    subject::one_program(process, || look_once(process, manner))
 }
 
 fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> {
     // Asked first: the answer makes the virtual machine start a thread.
     let memory = manner.nmt.map(|file| nmt::native_memory(process, Path::new(file))).transpose()?;
-    let title = format!("{} ({})", process.name(), process.pid());
+    let title = format!("{} ({})", process.name_now(), process.pid());
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
     let page_table_bytes = status::bytes_of_field(&status_text, "VmPTE");

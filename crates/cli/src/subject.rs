@@ -53,6 +53,31 @@ pub fn mappings(process: &Process, file: &str) -> Result<Vec<Mapping>, Failure> 
     })
 }
 
+/// How often a process is looked at again that became another program meanwhile.
+const TRIES: usize = 3;
+
+/// What a look at a process shows that is one program meanwhile, looked at again where it became another.
+///
+/// # Errors
+/// Those of the look; [`Failure::Failed`] where it becomes another program each time, or has ended.
+pub fn one_program<Seen>(
+    process: &Process,
+    mut look: impl FnMut() -> Result<Seen, Failure>,
+) -> Result<Seen, Failure> {
+    // Where its program, loader and stack lie, drawn anew by each exec; what it maps and unmaps changes nothing here.
+    let program = || (process.link("exe").ok(), process.read("auxv").ok());
+    for _ in 0..TRIES {
+        let before = program();
+        let seen = look();
+        if program() == before {
+            return seen;
+        }
+    }
+    // One that has ended has no program either.
+    mappings(process, "maps")?;
+    Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
+}
+
 /// That processes are to be seen, and none instead of another.
 ///
 /// # Errors

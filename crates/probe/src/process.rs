@@ -136,6 +136,14 @@ impl Process {
         &self.name
     }
 
+    /// Its name now, which an exec changes; that of when it was opened where it has ended.
+    #[must_use]
+    pub fn name_now(&self) -> String {
+        let text = self.read("stat").unwrap_or_default();
+        let name = Counters::parse(&text).map(|stat| String::from_utf8_lossy(stat.name).into_owned());
+        name.unwrap_or_else(|| self.name.clone())
+    }
+
     /// When it began, in clock ticks after boot.
     #[must_use]
     pub fn start_ticks(&self) -> u64 {

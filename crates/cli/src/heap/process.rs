@@ -48,6 +48,10 @@ pub enum Manner {
 /// # Errors
 /// [`Failure`] when it cannot be seen or stopped.
 pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
+    subject::one_program(process, || look_once(process, manner))
+}
+
+fn look_once(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let memory = process.memory().map_err(Failure::of_process)?;
     let pagemap = PageMap::open(process).map_err(Failure::of_process)?;
     if pagemap.page_bytes() != PAGE_BYTES {
@@ -78,7 +82,7 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     }
     Ok(HeapView {
         pid: Some(process.pid()),
-        name: process.name().to_owned(),
+        name: process.name_now(),
         source,
         took,
         glibc: version,
