@@ -3,6 +3,7 @@
 //! `PTRACE_SEIZE` and `PTRACE_INTERRUPT` rather than `SIGSTOP`: the process is sent no signal, its parent hears nothing, and a
 //! process that is stopped already stays so. If we die, the kernel lets all of its threads go on.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -85,19 +86,22 @@ impl Standstill {
         let mut standstill = Self { held: Vec::new(), began: Instant::now() };
         for _ in 0..MOST_ROUNDS {
             let threads = process.threads().map_err(StandstillError::Process)?;
-            let known = standstill.held.len();
-            for thread in threads {
-                let thread = Pid::from_raw(thread);
-                if !standstill.held.iter().any(|held| held.thread == thread) {
-                    standstill.seize(process, thread)?;
-                }
+            let known: HashSet<Pid> = standstill.held.iter().map(|held| held.thread).collect();
+            for thread in threads.into_iter().map(Pid::from_raw).filter(|thread| !known.contains(thread)) {
+                standstill.seize(process, thread)?;
             }
-            if standstill.held.len() == known {
+            if standstill.held.len() == known.len() {
                 break;
             }
             standstill.wait_for_all();
         }
         Ok(standstill)
+    }
+
+    /// When the first of them was told to stop.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.began
     }
 
     /// Threads that could not be stopped in time, because they wait in the kernel.

@@ -104,7 +104,7 @@ fn see_standing(known: &Known<'_>) -> Result<(Seen, Source), Failure> {
         stops += 1;
         let standstill = Standstill::begin(known.process).map_err(of_standstill)?;
         let moving_threads = standstill.moving_threads();
-        let until = Instant::now() + MOST_STANDING.saturating_sub(stood);
+        let until = standstill.began() + MOST_STANDING.saturating_sub(stood);
         // Most stops in a busy process find the same arenas locked: they end at once.
         let is_worth_it = best.as_ref().is_none_or(|best| {
             let live = LiveMemory { known, areas: Vec::new(), until: Some(until) };

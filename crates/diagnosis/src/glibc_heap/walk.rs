@@ -205,11 +205,13 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
         .flat_map(|arena| &arena.heaps)
         .map(|heap| (heap.start, heap.start + heap.reserved_bytes))
         .collect();
+    // Another walk is to follow where this one came to no end, and finds them.
+    let is_whole = !arenas.iter().any(|arena| arena.flaw == Some(Flaw::Overdue));
     let mapped = match &parameters {
-        Some(parameters) => {
+        Some(parameters) if is_whole => {
             mapped::find(memory, &walker.areas, &owned, (ring.layout, parameters), &mut walker.pages)
         }
-        None => MappedBlocks::default(),
+        _ => MappedBlocks::default(),
     };
     let residency_is_known = walker.pages.is_known();
     HeapWalk {
@@ -246,6 +248,10 @@ struct Attempt {
 impl Walker<'_> {
     /// Walks an arena until its figures agree with each other.
     fn steady_arena(&mut self, found: &Found) -> Arena {
+        if self.memory.is_overdue() {
+            // There may be thousands, and each costs some reads, if only to find that it is too late.
+            return Arena { flaw: Some(Flaw::Overdue), ..unreadable(found) };
+        }
         let mut best: Option<(Arena, Traces)> = None;
         let mut last = (None, 0);
         let most = if self.memory.changes() { MOST_ATTEMPTS } else { 1 };
