@@ -13,6 +13,7 @@ mod chunks;
 #[cfg(any(test, feature = "made-heaps"))]
 pub mod made;
 pub mod mapped;
+mod owners;
 pub mod pages;
 mod parameters;
 pub mod sizes;

@@ -11,6 +11,7 @@ use super::bins::{self, Lists, Met};
 use super::caches::{Cache, Form, Readings, Traces};
 use super::chunks::{self, Chunk, Fault, Stretch};
 use super::mapped::{self, MappedBlocks};
+use super::owners::Owners;
 use super::pages::Pages;
 use super::sizes::Amount;
 use super::stretches::Search;
@@ -196,8 +197,9 @@ pub fn walk(memory: &dyn Memory, areas: &[Area], ring: &Ring) -> HeapWalk {
     };
     let mut arenas: Vec<Arena> = ring.arenas.iter().map(|found| walker.steady_arena(found)).collect();
     let caches = std::mem::take(&mut walker.caches).finish(memory, walker.form);
+    let owners = Owners::new(arenas.iter().map(|arena| &arena.heaps));
     for cache in &caches.found {
-        walker.move_cache(&mut arenas, cache);
+        walker.move_cache(&mut arenas, &owners, cache);
     }
     let total = sum(&arenas);
     let owned: Vec<(u64, u64)> = arenas
@@ -425,13 +427,14 @@ impl Walker<'_> {
     }
 
     /// Blocks in a thread's cache are free, and the cache itself is malloc's own.
-    fn move_cache(&mut self, arenas: &mut [Arena], cache: &Cache) {
-        if let Some(account) = account_of(arenas, cache.chunk) {
+    fn move_cache(&mut self, arenas: &mut [Arena], owners: &Owners, cache: &Cache) {
+        if let Some(place) = owners.of(cache.chunk) {
+            let account = &mut arenas[place].account;
             account.used.take(cache.bytes);
             account.overhead_bytes += cache.bytes;
         }
         for (chunk, bytes) in &cache.blocks {
-            let Some(account) = account_of(arenas, *chunk) else { continue };
+            let Some(account) = owners.of(*chunk).map(|place| &mut arenas[place].account) else { continue };
             account.used.take(*bytes);
             account.cached.add(*bytes);
             account.free.add(*bytes);
@@ -446,11 +449,6 @@ impl Walker<'_> {
             }
         }
     }
-}
-
-fn account_of(arenas: &mut [Arena], address: u64) -> Option<&mut Account> {
-    let holds = |heap: &Heap| (heap.start..heap.start + heap.bytes).contains(&address);
-    arenas.iter_mut().find(|arena| arena.heaps.iter().any(holds)).map(|arena| &mut arena.account)
 }
 
 fn flaw(arena: &Arena, fault: Option<Fault>, fast: usize, state: &ArenaState) -> Option<Flaw> {
