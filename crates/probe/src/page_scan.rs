@@ -13,6 +13,8 @@ pub const SWAPPED: u64 = 1 << 4;
 pub const ZERO: u64 = 1 << 5;
 /// The page is part of a huge one.
 pub const HUGE: u64 = 1 << 6;
+/// The page is a guard (`MADV_GUARD_INSTALL`), which the kernel calls swapped, too. Kernels before 6.15 refuse to be asked.
+pub const GUARD: u64 = 1 << 8;
 
 /// Which pages are wanted, by the kernel's rules: all of `mask` hold, where those of `inverted` must not, and, if there are any, one
 /// of `any_of`.

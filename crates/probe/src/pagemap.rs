@@ -20,6 +20,10 @@ const PRESENT_PAGES: Wanted = Wanted {
     told: page_scan::PRESENT | page_scan::SWAPPED,
 };
 
+/// The same without guards, which have no memory.
+const PRESENT_NO_GUARDS: Wanted =
+    Wanted { mask: page_scan::GUARD, inverted: page_scan::GUARD, ..PRESENT_PAGES };
+
 /// A process's `pagemap`, held open.
 #[derive(Debug)]
 pub struct PageMap {
@@ -69,7 +73,8 @@ impl PageMap {
             return Some(end);
         }
         let mut first = [Region::default()];
-        let (filled, _) = page_scan::scan(&self.file, start, end, PRESENT_PAGES, &mut first)?;
+        let mut scan = |wanted| page_scan::scan(&self.file, start, end, wanted, &mut first);
+        let (filled, _) = scan(PRESENT_NO_GUARDS).or_else(|| scan(PRESENT_PAGES))?;
         Some(if filled == 0 { end } else { first[0].start })
     }
 
@@ -173,5 +178,38 @@ mod tests {
         let states = map.states(first as u64, count).unwrap();
         let resident: Vec<usize> = (0..count).filter(|place| states[*place] == Page::Resident).collect();
         assert_eq!(resident, (0..count).step_by(7).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn guards_have_no_memory_and_are_not_in_swap() {
+        let own = Process::open(std::process::id().cast_signed()).unwrap();
+        let map = PageMap::open(&own).unwrap();
+        let page = usize::try_from(map.page_bytes()).unwrap();
+        let block: Vec<u8> = vec![1; 40 << 20];
+        let first = block.as_ptr().addr().next_multiple_of(page);
+        let guards = |advice| {
+            let start = block.as_ptr().with_addr(first + page).cast_mut().cast();
+            // SAFETY: these pages of the block are ours, and nobody reads them before the guards are gone.
+            unsafe { nix::libc::madvise(start, 8 * page, advice) }
+        };
+        let (install, remove) = (102, 103);
+        if guards(install) != 0 {
+            faultless_skipped::skipped("this kernel has no guards");
+            return;
+        }
+        let (second, end) = ((first + page) as u64, (first + 10 * page) as u64);
+        let only_guards = Wanted { mask: page_scan::GUARD, told: page_scan::GUARD, ..Wanted::default() };
+        let told = page_scan::scan(&map.file, second, end, only_guards, &mut [Region::default()]);
+        let (states, next) = (map.states(first as u64, 10), map.next_present(second, end));
+        assert_eq!(guards(remove), 0);
+        if told.is_none() {
+            faultless_skipped::skipped("this kernel does not tell guards from what is in swap");
+            return;
+        }
+        let mut expected = [Page::Absent; 10];
+        (expected[0], expected[9]) = (Page::Resident, Page::Resident);
+        assert_eq!(states.unwrap(), expected);
+        assert_eq!(next, Some(end - page as u64));
+        drop(block);
     }
 }

@@ -8,6 +8,8 @@ pub const ENTRY_BYTES: usize = 8;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+/// A guard (`MADV_GUARD_INSTALL`): nobody may touch it, it has no memory, and the kernel calls it swapped, too. Since Linux 6.15.
+const GUARD: u64 = 1 << 58;
 
 /// State of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub fn parse(bytes: &[u8]) -> Vec<Page> {
             let entry = entry.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
             match entry {
                 entry if entry & PRESENT != 0 => Page::Resident,
-                entry if entry & SWAPPED != 0 => Page::Swapped,
+                entry if entry & (SWAPPED | GUARD) == SWAPPED => Page::Swapped,
                 _ => Page::Absent,
             }
         })
@@ -41,9 +43,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_highest_bits_tell_the_state() {
+    fn the_two_highest_bits_tell_the_state_but_of_guards() {
         let mut bytes = Vec::new();
-        for entry in [PRESENT | 0x1234, SWAPPED | 77, 0, 1 << 55] {
+        for entry in [PRESENT | 0x1234, SWAPPED | 77, SWAPPED | GUARD | 77, 1 << 55] {
             bytes.extend(u64::to_le_bytes(entry));
         }
         bytes.extend([0xff; 7]);

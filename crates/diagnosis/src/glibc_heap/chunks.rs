@@ -168,8 +168,7 @@ impl Head {
     fn read_body(&self, window: &mut Window<'_>, stretch: &Stretch<'_>) -> Result<(Kind, SizeWord), Fault> {
         let (address, bytes) = (self.address, self.size.bytes());
         // Read before the next chunk's head: that may lie far away, and the window would have to come back.
-        let [stored, forward, back] =
-            window.words::<3>(address + 8).ok_or(self.fault("it cannot be read"))?;
+        let body = window.words::<3>(address + 8);
         let [footer, next] = window
             .words::<2>(address + bytes)
             .ok_or(Fault { address: address + bytes, reason: "it cannot be read" })?;
@@ -187,7 +186,11 @@ impl Head {
             (false, _) if footer != bytes => {
                 return Err(self.fault("it is free, and its two sizes differ"));
             }
-            (false, _) => Kind::Binned { stored, next: forward, previous: back },
+            (false, _) => {
+                // What is in use may begin with a guard, which nobody can read.
+                let [stored, next, previous] = body.ok_or(self.fault("it cannot be read"))?;
+                Kind::Binned { stored, next, previous }
+            }
         };
         Ok((kind, next))
     }

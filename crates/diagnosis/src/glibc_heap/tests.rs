@@ -67,6 +67,38 @@ fn a_trim_takes_whole_pages_behind_headers_and_joins_fast_chunks_first() {
     assert_eq!(returnable(&made), 2 + top(&made), "a page without memory gives nothing back");
 }
 
+/// Heaps of which one page cannot be read.
+struct Guarded {
+    made: Made,
+    page: u64,
+}
+
+impl Memory for Guarded {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let end = address + buffer.len() as u64;
+        (end <= self.page || address >= self.page + PAGE_BYTES) && self.made.read(address, buffer)
+    }
+
+    fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+        self.made.pages(address, count)
+    }
+}
+
+#[test]
+fn a_block_that_begins_with_a_page_that_nobody_can_read_is_passed() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let header_bytes = 16;
+    let front = 2 * PAGE_BYTES - layout.cache_chunk_bytes() - header_bytes;
+    let made = Made::new(layout, &[(front, Make::Used), (3 * PAGE_BYTES, Make::Used), (4096, Make::Free)]);
+    let whole = made.walked(layout);
+    let guarded = Guarded { made: made.clone(), page: HEAP + 2 * PAGE_BYTES };
+    let data = Data::read(&guarded, (DATA, DATA + DATA_BYTES)).unwrap();
+    let outcome = choice::walk(&guarded, &made.areas(), &data, Some((2, 36)));
+    let Outcome::Walked(walk) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(walk.arenas[0].flaw, None);
+    assert!(walk.total == whole.total);
+}
+
 #[test]
 fn a_heap_whose_mapping_was_divided_is_walked_whole() {
     let layout = Layout::of((2, 36)).unwrap();
