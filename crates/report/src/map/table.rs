@@ -169,11 +169,15 @@ fn proofs(total: &Total) -> String {
 fn kernels_word(view: &MapView) -> String {
     let Some(kernel) = view.kernel.filter(|_| view.is_measured()) else { return String::new() };
     let sum = view.sum();
-    if kernel.rss_bytes == sum.rss_bytes && kernel.swap_bytes == sum.swap_bytes {
-        return "equal to the kernel's smaps_rollup".into();
+    let pairs = [(kernel.rss_bytes, sum.rss_bytes, ""), (kernel.swap_bytes, sum.swap_bytes, " in swap")];
+    let differences =
+        pairs.into_iter().filter(|(kernel, own, _)| kernel != own).map(|(kernel, own, place)| {
+            format!("{}{}{place}", if kernel > own { '+' } else { '-' }, size(kernel.abs_diff(own)))
+        });
+    match differences.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "equal to the kernel's smaps_rollup".into(),
+        differences => format!("smaps_rollup a moment later: {differences}"),
     }
-    let sign = if kernel.rss_bytes > sum.rss_bytes { '+' } else { '-' };
-    format!("smaps_rollup a moment later: {sign}{}", size(kernel.rss_bytes.abs_diff(sum.rss_bytes)))
 }
 
 /// Every part by itself.
@@ -267,6 +271,18 @@ VmFlags: rd
         assert!(text.contains("16 KiB of the resident memory is given up by MADV_FREE"));
         let rules = text.lines().filter(|line| line.starts_with('─') || line.starts_with('═')).count();
         assert_eq!(rules, 4, "{text}");
+    }
+
+    #[test]
+    fn what_the_kernel_says_a_moment_later_is_set_against_the_sum() {
+        let told = |rss_kib: u64, swap_kib: u64| {
+            let kernel = Usage { rss_bytes: rss_kib << 10, swap_bytes: swap_kib << 10, ..Usage::default() };
+            kernels_word(&MapView { kernel: Some(kernel), ..view() })
+        };
+        assert_eq!(told(3136, 4), "equal to the kernel's smaps_rollup");
+        assert_eq!(told(3140, 4), "smaps_rollup a moment later: +4 KiB");
+        assert_eq!(told(3136, 0), "smaps_rollup a moment later: -4 KiB in swap");
+        assert_eq!(told(3132, 8), "smaps_rollup a moment later: -4 KiB, +4 KiB in swap");
     }
 
     #[test]
