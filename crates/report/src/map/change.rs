@@ -48,7 +48,7 @@ fn names(before: &SavedTotals, after: &SavedTotals) -> String {
 }
 
 fn heading(before: &SavedTotals, after: &SavedTotals, changes: &[Change]) -> String {
-    let sum = |get: fn(&Change) -> u64| changes.iter().map(get).sum::<u64>();
+    let sum = |get: fn(&Change) -> u64| changes.iter().map(get).fold(0, u64::saturating_add);
     let (old, new) = (sum(|change| change.before.rss_bytes), sum(|change| change.after.rss_bytes));
     let by = size(new.abs_diff(old));
     let what = match new.cmp(&old) {
@@ -108,6 +108,21 @@ mod tests {
     use super::*;
     use faultless_diagnosis::classification::kind::Kind;
     use faultless_records::mappings::Usage;
+
+    #[test]
+    fn sums_that_no_process_has_are_as_large_as_numbers_get() {
+        let change = |kind| Change {
+            kind,
+            count: (1, 1),
+            reserved_bytes: (1, 1),
+            before: Usage { rss_bytes: 1 << 63, ..Usage::default() },
+            after: Usage::default(),
+        };
+        let map =
+            || SavedTotals { name: "a".into(), totals: Vec::new(), is_measured: true, remarks: Vec::new() };
+        let text = text(&map(), &map(), &[change(Kind::MainHeap), change(Kind::MainStack)], None);
+        assert!(text.starts_with("a → a: resident memory shrank by 17179869184 GiB"), "{text}");
+    }
 
     #[test]
     fn what_changed_most_stands_first_and_nothing_is_a_dot() {
