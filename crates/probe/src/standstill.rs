@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use faultless_records::status;
@@ -15,10 +17,14 @@ use nix::unistd::Pid;
 use crate::closed::{self, Access};
 use crate::process::{Process, ProcessError};
 use crate::tracer::{CALL_STOP, is_job_control};
-use crate::watch::{Change, wait_without_blocking};
+use crate::watch::{Change, try_resume, wait_without_blocking};
 
 /// How long threads have to stop; one that waits for a disk cannot.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// When nothing was attached to for so long, it may be that nothing can be.
+const AT_A_STANDSTILL: Duration = Duration::from_millis(5);
+/// How long threads that were killed have to end.
+const FAREWELL: Duration = Duration::from_millis(50);
 /// How often new threads are looked for before the process counts as standing.
 const MOST_ROUNDS: usize = 100;
 
@@ -84,18 +90,34 @@ impl Standstill {
     /// [`StandstillError`]; then every thread goes on.
     pub fn begin(process: &Process) -> Result<Self, StandstillError> {
         let mut standstill = Self { held: Vec::new(), began: Instant::now() };
+        let (tell, told) = channel();
+        thread::scope(|scope| {
+            let _ = thread::Builder::new().spawn_scoped(scope, move || take_notice_of_ends(&told));
+            // Who is told no more ends.
+            let tell = tell;
+            standstill.stop_all(process, &tell)
+        })?;
+        Ok(standstill)
+    }
+
+    /// Tells of each thread whose end would be for us to take notice of.
+    fn stop_all(&mut self, process: &Process, tell: &Sender<Pid>) -> Result<(), StandstillError> {
         for _ in 0..MOST_ROUNDS {
             let threads = process.threads().map_err(StandstillError::Process)?;
-            let known: HashSet<Pid> = standstill.held.iter().map(|held| held.thread).collect();
+            let known: HashSet<Pid> = self.held.iter().map(|held| held.thread).collect();
             for thread in threads.into_iter().map(Pid::from_raw).filter(|thread| !known.contains(thread)) {
-                standstill.seize(process, thread)?;
+                self.seize(process, thread)?;
+                let is_first = thread.as_raw() == process.pid();
+                if self.held.last().is_some_and(|held| held.thread == thread && !held.is_ours && !is_first) {
+                    let _ = tell.send(thread);
+                }
             }
-            if standstill.held.len() == known.len() {
+            if self.held.len() == known.len() {
                 break;
             }
-            standstill.wait_for_all();
+            self.wait_for_all();
         }
-        Ok(standstill)
+        Ok(())
     }
 
     /// When the first of them was told to stop.
@@ -148,11 +170,12 @@ impl Standstill {
             if self.moving_threads() == 0 || Instant::now() > until {
                 return;
             }
-            std::thread::sleep(Duration::from_micros(50));
+            thread::sleep(Duration::from_micros(50));
         }
     }
 
     fn release(&mut self) {
+        let mut ended = Vec::new();
         for mut held in self.held.drain(..) {
             if !held.is_stopped && !held.check() {
                 continue;
@@ -163,7 +186,17 @@ impl Standstill {
                 true => libc::PTRACE_CONT,
                 false => libc::PTRACE_DETACH,
             };
-            crate::watch::resume(request, held.thread.as_raw(), held.signal);
+            let goes_on = try_resume(request, held.thread.as_raw(), held.signal);
+            // One that never stopped may live on, and still not be let go.
+            if !goes_on && held.is_stopped && !held.is_ours && !held.is_child {
+                ended.push(held.thread);
+            }
+        }
+        // Killed meanwhile, as by the first of them that became another program when it went on, and waits for their ends.
+        let until = Instant::now() + FAREWELL;
+        while !ended.is_empty() && Instant::now() < until {
+            ended.retain(is_held);
+            thread::sleep(Duration::from_micros(50));
         }
     }
 }
@@ -202,6 +235,32 @@ impl Held {
             self.signal = signal;
         }
         true
+    }
+}
+
+/// Takes notice of the ends of the threads that it is told of, while we attach to others. A thread that becomes another program waits for
+/// that, and the kernel lets us attach to none meanwhile: `de_thread` in its fs/exec.c, `ptrace_attach` in its kernel/ptrace.c.
+fn take_notice_of_ends(told: &Receiver<Pid>) {
+    let mut held = Vec::new();
+    loop {
+        match told.recv_timeout(AT_A_STANDSTILL) {
+            Ok(thread) => held.push(thread),
+            Err(RecvTimeoutError::Timeout) => held.retain(is_held),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Whether a thread that we hold has not ended; if it has, its end has been taken notice of.
+fn is_held(thread: &Pid) -> bool {
+    let wait = |options| wait_without_blocking(thread.as_raw(), libc::WEXITED | options);
+    // Asked so, the kernel tells of a tracee's stops, too, which are for another to take.
+    match wait(libc::WNOWAIT) {
+        Ok(Some(Change::Ended(_))) => {
+            let _ = wait(0);
+            false
+        }
+        told => told.is_ok(),
     }
 }
 

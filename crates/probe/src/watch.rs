@@ -350,10 +350,16 @@ fn reap(pid: i32) -> io::Result<libc::rusage> {
 
 /// Lets a stopped tracee go on; one that was killed meanwhile is gone, and the next wait says so.
 pub(crate) fn resume(request: libc::c_uint, pid: i32, signal: i32) {
+    let _ = try_resume(request, pid, signal);
+}
+
+/// The same; whether it was not gone.
+pub(crate) fn try_resume(request: libc::c_uint, pid: i32, signal: i32) -> bool {
     // SAFETY: these requests take no address; the last argument is a signal number, of the width of a pointer.
-    let _ = unsafe {
+    let done = unsafe {
         libc::ptrace(request, pid, std::ptr::null_mut::<libc::c_void>(), libc::c_long::from(signal))
     };
+    done == 0
 }
 
 /// A time of wait4(2).
