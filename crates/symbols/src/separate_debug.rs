@@ -1,8 +1,8 @@
 //! Where debug information lies that was split off a program: by build id, or by the name in `.gnu_debuglink`.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use object::Object;
@@ -83,14 +83,15 @@ fn checksum_of(file: &File) -> Option<u32> {
     let table: [u32; 256] = std::array::from_fn(|byte| {
         (0..8).fold(byte as u32, |rest, _| if rest & 1 == 1 { rest >> 1 ^ 0xedb8_8320 } else { rest >> 1 })
     });
-    let mut file = file.try_clone().ok()?;
     let mut buffer = vec![0; 1 << 16];
-    let mut checksum = !0_u32;
+    let (mut checksum, mut place) = (!0_u32, 0);
     loop {
-        let length = file.read(&mut buffer).ok()?;
+        // Whoever asked for its build id has moved the place from which it would be read.
+        let length = file.read_at(&mut buffer, place).ok()?;
         if length == 0 {
             return Some(!checksum);
         }
+        place += length as u64;
         for byte in &buffer[..length] {
             checksum = checksum >> 8 ^ table[usize::from(checksum as u8 ^ byte)];
         }
@@ -127,6 +128,29 @@ mod tests {
         let wanted = std::fs::metadata(place.join(".debug/shop")).unwrap();
         std::fs::remove_dir_all(&place).unwrap();
         assert_eq!(found.ino(), wanted.ino());
+    }
+
+    /// Builds in a folder of its own a program whose debug information is split off, and finds that; whether it was found.
+    fn finds_split_off(name: &str, script: &str) -> bool {
+        let place = std::env::temp_dir().join(format!("faultless-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(place.join(".debug")).unwrap();
+        let status = Command::new("sh").args(["-c", script]).current_dir(&place).status().unwrap();
+        assert!(status.success());
+        let program = place.join("shop");
+        let module = Module::read(File::open(&program).unwrap()).unwrap();
+        let found = find(&module, &program, &[Root::new("/", |path| File::open(path))]);
+        let wanted = std::fs::metadata(place.join(".debug/shop")).unwrap();
+        let is_found = found.is_some_and(|found| found.metadata().unwrap().ino() == wanted.ino());
+        std::fs::remove_dir_all(&place).unwrap();
+        is_found
+    }
+
+    #[test]
+    fn a_debug_file_without_a_build_id_is_found_by_its_checksum_and_another_is_not() {
+        let build = "echo 'int main(void) { return 0; }' > a.c && cc -g -Wl,--build-id=none -o shop a.c \
+            && objcopy --only-keep-debug shop .debug/shop && strip shop && objcopy --add-gnu-debuglink=.debug/shop shop";
+        assert!(finds_split_off("by-checksum", build));
+        assert!(!finds_split_off("by-another-checksum", &format!("{build} && echo >> .debug/shop")));
     }
 
     #[test]
