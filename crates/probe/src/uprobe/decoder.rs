@@ -6,6 +6,7 @@ use faultless_records::churn_recording::class_of;
 use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::perf_record::{News, PerfRecord, Registers, Sample};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// What the events say.
 #[derive(Default)]
@@ -23,7 +24,7 @@ pub struct Decoder {
     /// Calls that were seen.
     pub calls: u64,
     /// Calls that have begun: function, size, and the block that realloc got.
-    open: HashMap<i32, (usize, u64, Option<u64>)>,
+    open: HashMap<i32, (usize, u64, Option<Old>)>,
     /// Chains of calls that have begun.
     chains: HashMap<i32, u32>,
     /// Blocks by address.
@@ -31,6 +32,14 @@ pub struct Decoder {
     next_id: u64,
     /// The kernel left calls out, because they came too often for its limit or for the buffers.
     pub is_held_back: bool,
+}
+
+/// A block that realloc may move: another thread may get its address before realloc returns.
+#[derive(Debug, Clone, Copy)]
+struct Old {
+    address: u64,
+    /// None where it was not seen to be allocated.
+    id: Option<u64>,
 }
 
 impl Decoder {
@@ -127,7 +136,8 @@ impl Decoder {
             (FREE, _) => {
                 self.counts.frees += u64::from(first != 0);
                 self.calls += u64::from(first != 0);
-                self.free(first, record, false, observer);
+                let id = self.live.remove(&first);
+                free(id, record, false, observer);
             }
             (_, false) => {
                 let size = match function {
@@ -135,9 +145,12 @@ impl Decoder {
                     0 => first,
                     _ => second,
                 };
-                let old = (function == REALLOC && first != 0).then_some(first);
                 // A call inside another (memalign by aligned_alloc) is one with it.
-                self.open.entry(record.tid).or_insert((function, size, old));
+                if let Entry::Vacant(call) = self.open.entry(record.tid) {
+                    let is_of_block = function == REALLOC && first != 0;
+                    let old = is_of_block.then(|| Old { address: first, id: self.live.remove(&first) });
+                    call.insert((function, size, old));
+                }
             }
             (_, true) => {
                 let Some((opened, size_bytes, old)) = self.open.get(&record.tid).copied() else { return };
@@ -146,10 +159,16 @@ impl Decoder {
                 }
                 self.open.remove(&record.tid);
                 let block = sample.function.answer;
-                // A refusal leaves the block where it was; of no bytes it is a free.
-                if let Some(old) = old.filter(|_| block != 0 || size_bytes == 0) {
-                    self.counts.freed_by_realloc += u64::from(block == 0);
-                    self.free(old, record, true, observer);
+                match old {
+                    // A refusal leaves the block where it was; of no bytes it is a free.
+                    Some(Old { address, id }) if block == 0 && size_bytes > 0 => {
+                        self.live.extend(id.map(|id| (address, id)));
+                    }
+                    Some(Old { id, .. }) => {
+                        self.counts.freed_by_realloc += u64::from(block == 0);
+                        free(id, record, true, observer);
+                    }
+                    None => {}
                 }
                 self.allocate(function, size_bytes, block, record, observer);
             }
@@ -197,18 +216,19 @@ impl Decoder {
         observer.take(MallocEvent::Allocated(allocated), chain);
     }
 
-    fn free(&mut self, block: u64, record: &PerfRecord, by_realloc: bool, observer: &mut dyn Observer) {
-        if let Some(id) = self.live.remove(&block) {
-            let freed = MallocEvent::Freed { time_ns: record.time_ns, id, tid: record.tid, by_realloc };
-            observer.take(freed, None);
-        }
-    }
-
     /// Nothing is known of what happens in a pause, or was left out.
     pub fn forget(&mut self) {
         self.open.clear();
         self.chains.clear();
         self.live.clear();
+    }
+}
+
+/// A block is no more, if it was seen to be allocated.
+fn free(id: Option<u64>, record: &PerfRecord, by_realloc: bool, observer: &mut dyn Observer) {
+    if let Some(id) = id {
+        let freed = MallocEvent::Freed { time_ns: record.time_ns, id, tid: record.tid, by_realloc };
+        observer.take(freed, None);
     }
 }
 
@@ -312,5 +332,28 @@ mod tests {
         };
         assert_eq!(seen.events.iter().filter_map(freed).collect::<Vec<_>>(), [2]);
         assert_eq!((decoder.counts.freed_by_realloc, decoder.counts.failed), (1, 1));
+    }
+
+    #[test]
+    fn a_block_at_the_address_that_realloc_has_left_is_not_the_one_that_it_moved() {
+        let places = vec![(0, false), (0, true), (REALLOC, false), (REALLOC, true), (FREE, false)];
+        let mut decoder = Decoder::new(1, places);
+        let mut seen = Seen::default();
+        let mut hit = |place, tid, arguments, answer| {
+            decoder.take(place, &PerfRecord { tid, ..record(1) }, &sample(arguments, answer), &mut seen);
+        };
+        hit(0, 1, [100, 0], 0);
+        hit(1, 1, [0; 2], 0x10);
+        hit(2, 1, [0x10, 200], 0);
+        // Another thread gets the address before realloc has returned.
+        hit(0, 2, [100, 0], 0);
+        hit(1, 2, [0; 2], 0x10);
+        hit(3, 1, [0; 2], 0x20);
+        hit(4, 2, [0x10, 0], 0);
+        let freed = |event: &MallocEvent| match event {
+            MallocEvent::Freed { id, tid, .. } => Some((*id, *tid)),
+            _ => None,
+        };
+        assert_eq!(seen.events.iter().filter_map(freed).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
     }
 }
