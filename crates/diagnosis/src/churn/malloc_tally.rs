@@ -13,6 +13,7 @@ use faultless_records::malloc_recording::{BlockLives, Estimate, FORMAT, MallocCa
 use super::circumstances::MallocCircumstances;
 use peak::Peak;
 
+mod callers;
 mod ends;
 mod peak;
 mod scaling;
@@ -111,6 +112,8 @@ struct Part {
 #[derive(Debug, Default, Clone, Copy)]
 struct CallerPart {
     allocated: Estimate,
+    /// How many calls a described one stood for at most.
+    heaviest: f64,
     freed: Estimate,
     live: Estimate,
     /// Of the number of these.
@@ -281,6 +284,7 @@ impl Process {
             self.chain_weights.entry(class).or_default().add(weight, event.size_bytes);
             let part = self.callers.entry((stack, event.function, class)).or_default();
             part.allocated.add(weight, event.size_bytes);
+            part.heaviest = part.heaviest.max(weight);
         }
         if !event.is_tracked {
             self.lives.entry(class).or_default().unknown.add(weight, event.size_bytes);

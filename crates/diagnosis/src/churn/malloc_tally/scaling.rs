@@ -75,36 +75,6 @@ impl Process {
         live
     }
 
-    /// Adds the callers. Chains stand for the calls of their class (`all`) whose chains were not taken.
-    fn add_callers(
-        &self,
-        callers: &mut HashMap<(u32, MallocFunction), MallocCaller>,
-        estimated: &BTreeMap<u8, ClassEnd>,
-        settled: &BTreeMap<u8, ClassEnd>,
-        all: &dyn Fn(u8) -> Estimate,
-    ) {
-        for ((stack, function, class), part) in &self.callers {
-            let sum = callers.entry((*stack, *function)).or_insert_with(|| MallocCaller {
-                stack: *stack,
-                function: *function,
-                allocated: Estimate::default(),
-                live: Estimate::default(),
-                life_sum_ns: 0.0,
-                freed: Estimate::default(),
-            });
-            let factors = ratios(all(*class), self.chain_weights.get(class).copied().unwrap_or_default());
-            sum.allocated.add_by(part.allocated, factors);
-            let live = part.live.times(factors);
-            let live = settled
-                .get(class)
-                .zip(estimated.get(class))
-                .map_or(live, |(end, estimated)| end.of_caller(estimated, live, part.live_variance));
-            sum.live.add_scaled(live, 1.0);
-            sum.freed.add_by(part.freed, factors);
-            sum.life_sum_ns += part.life_sum_ns * factors.count;
-        }
-    }
-
     /// Adds the blocks that one thread allocated and another freed; `places` of threads in the recording.
     fn add_handovers(
         &self,
@@ -190,7 +160,7 @@ impl Process {
 }
 
 /// How many times `part` is `all`; once where there is no part.
-fn ratios(all: Estimate, part: Estimate) -> Estimate {
+pub(super) fn ratios(all: Estimate, part: Estimate) -> Estimate {
     let ratio = |all: f64, part: f64| if part > 0.0 { all / part } else { 1.0 };
     Estimate { count: ratio(all.count, part.count), bytes: ratio(all.bytes, part.bytes) }
 }

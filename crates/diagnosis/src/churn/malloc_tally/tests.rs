@@ -274,3 +274,33 @@ fn a_free_that_is_read_before_its_allocation_is_the_same_free() {
     assert_eq!((recording.sizes[&5].freed.count, recording.sizes[&5].live.count), (1.0, 0.0));
     assert_eq!(recording.sizes[&5].freed_elsewhere.count, 1.0);
 }
+
+#[test]
+fn callers_made_no_more_and_no_fewer_calls_of_a_function_than_there_were() {
+    let of = |callocs: &[(u32, u32)]| {
+        let mut tally = MallocTally::default();
+        (1..=100).for_each(|id| tally.take(0, &allocated(id, 700, 10_000, 1), Some(0)));
+        for (id, (stack, weight)) in (101..).zip(callocs) {
+            let MallocEvent::Allocated(block) = allocated(id, 700, *weight, 1) else { unreachable!() };
+            let function = MallocFunction::Calloc;
+            tally.take(0, &MallocEvent::Allocated(Allocated { function, ..block }), Some(*stack));
+        }
+        let mut rings = counts(9, 1_000_000, 700_000_000);
+        let of_calloc = CallCount { function: MallocFunction::Calloc, class: 9, calls: 1000, bytes: 700_000 };
+        rings[0].calls.push(of_calloc);
+        tally.set_counts(0, 5, rings);
+        let callers = finish(tally).callers;
+        assert!(callers.iter().all(|caller| caller.live.count <= caller.allocated.count), "{callers:?}");
+        let calls = |stack| callers.iter().find(|caller| caller.stack == stack).map(|of| of.allocated.count);
+        [0, 1, 2].map(|stack| calls(stack).unwrap_or(0.0))
+    };
+    let near = |is: [f64; 3], wanted: [f64; 3]| {
+        assert!(is.iter().zip(wanted).all(|(is, wanted)| (is - wanted).abs() < 1.0), "{is:?}");
+    };
+    // By chance the one call of calloc that was described stands for 8,000, or one for too few.
+    near(of(&[(1, 8000)]), [1e6, 1000.0, 0.0]);
+    near(of(&[(1, 100)]), [1e6, 1000.0, 0.0]);
+    // The first one stands for itself alone.
+    near(of(&[(1, 1), (2, 8000)]), [1e6, 1.0, 999.0]);
+    near(of(&[(1, 1)]), [1e6, 1.0, 0.0]);
+}
