@@ -5,10 +5,17 @@ use std::io::{self, Read};
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use faultless_records::mappings::DELETED;
 use faultless_records::perf_record::{FileIdentity, NewMapping};
 use nix::libc;
+
+use crate::machine;
+use crate::process::Process;
+
+/// How far the times of processes and of files may be apart.
+const CLOCK_SLACK: Duration = Duration::from_secs(1);
 
 /// Opens a regular file at a path that another process named: a pipe that lies there now is not waited for.
 ///
@@ -61,7 +68,8 @@ pub fn roots(pid: i32) -> Vec<PathBuf> {
 }
 
 /// The text in which the just-in-time compilers of a process name their code, if it has written one: `perf-PID.map` in its
-/// `/tmp`, with the number that the process has in its own container.
+/// `/tmp`, with the number that the process has in its own container. One from before a process that lives is of another, which had
+/// the number before.
 #[must_use]
 pub fn perf_map(pid: i32) -> Option<String> {
     /// Longer ones are a mistake, or meant to fill our memory.
@@ -70,12 +78,26 @@ pub fn perf_map(pid: i32) -> Option<String> {
     let inner = faultless_records::status::innermost_number(&status).unwrap_or(pid);
     let names = [inner, pid].map(|pid| format!("tmp/perf-{pid}.map"));
     let mut paths = roots(pid).into_iter().flat_map(|root| names.iter().map(move |name| root.join(name)));
-    paths.find_map(|path| text_of(&path, LONGEST_BYTES))
+    let earliest = began(pid).and_then(|began| began.checked_sub(CLOCK_SLACK));
+    paths.find_map(|path| text_of(&path, LONGEST_BYTES, earliest))
 }
 
-/// The text of a file, unless it is longer; one that is a link is none.
-fn text_of(path: &Path, longest_bytes: u64) -> Option<String> {
+/// When a process began, by the clock that files have; none where it has ended.
+fn began(pid: i32) -> Option<SystemTime> {
+    let process = Process::open(pid).ok()?;
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let uptime = Duration::try_from_secs_f64(uptime.split_whitespace().next()?.parse().ok()?).ok()?;
+    let age = uptime.saturating_sub(machine::duration_of_ticks(process.start_ticks()));
+    SystemTime::now().checked_sub(age)
+}
+
+/// The text of a file, unless it is longer, or was last written before; one that is a link is none.
+fn text_of(path: &Path, longest_bytes: u64, earliest: Option<SystemTime>) -> Option<String> {
     let file = open_regular_with(path, libc::O_NOFOLLOW).ok()?;
+    let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
+    if written.zip(earliest).is_some_and(|(written, earliest)| written < earliest) {
+        return None;
+    }
     let mut bytes = Vec::new();
     // Whoever writes it may go on while we read.
     let length = file.take(longest_bytes.saturating_add(1)).read_to_end(&mut bytes).ok()?;
@@ -154,11 +176,26 @@ mod tests {
         assert!(open_regular(&pipe).unwrap_err().to_string().contains("no regular file"));
         std::fs::write(&text, "four").unwrap();
         std::os::unix::fs::symlink(&text, &link).unwrap();
-        assert_eq!(text_of(&text, 4).as_deref(), Some("four"));
+        assert_eq!(text_of(&text, 4, None).as_deref(), Some("four"));
         assert_eq!(
-            [(&text, 3), (&link, 4), (&pipe, 4)].map(|(path, most)| text_of(path, most)),
+            [(&text, 3), (&link, 4), (&pipe, 4)].map(|(path, most)| text_of(path, most, None)),
             [const { None }; 3]
         );
+    }
+
+    #[test]
+    fn names_of_code_from_before_a_process_began_are_of_another() {
+        let pid = std::process::id().cast_signed();
+        let path = Path::new("/tmp").join(format!("perf-{pid}.map"));
+        std::fs::write(&path, "1000 10 f\n").unwrap();
+        let file = File::options().append(true).open(&path).unwrap();
+        let names_of = |age_s| {
+            file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+            perf_map(pid)
+        };
+        let (own, of_another) = (names_of(0), names_of(24 * 60 * 60));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((own.as_deref(), of_another), (Some("1000 10 f\n"), None));
     }
 
     #[test]
