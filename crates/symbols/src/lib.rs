@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address_space;
+mod bare_name;
 #[cfg(test)]
 mod damaged;
 mod debug_info;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use faultless_records::perf_record::FileIdentity;
 use object::read::ReadCache;
 
+use crate::bare_name;
 use crate::debug_info::{DebugInfo, Frame};
 use crate::module::{Module, parse};
 use crate::separate_debug::{self, Root};
@@ -86,10 +87,14 @@ impl Modules {
         let Ok(module) = &known.module else { return Vec::new() };
         let names =
             known.names.get_or_insert_with(|| Names::read(module, Path::new(&known.path), &known.roots));
-        let frames = names.debug.as_ref().map(|debug| debug.frames(address)).unwrap_or_default();
+        let mut frames = names.debug.as_ref().map(|debug| debug.frames(address)).unwrap_or_default();
         let has_name = frames.last().is_some_and(|frame| frame.function.is_some());
         match names.table.function(address).filter(|_| !has_name) {
-            None => frames,
+            None => {
+                let symbol = names.table.function(address).map(demangled);
+                frames.iter_mut().for_each(|frame| add_path(frame, symbol.as_deref()));
+                frames
+            }
             Some(name) => {
                 let known = frames.into_iter().next_back();
                 let (file, line) = known.map_or((None, None), |frame| (frame.file, frame.line));
@@ -127,6 +132,14 @@ impl Names {
         let debug = DebugInfo::read(&object, open);
         Some(Self { table: SymbolTable::read(&object), debug })
     }
+}
+
+/// The symbol is of the function that all others are inlined into.
+fn add_path(frame: &mut Frame, symbol: Option<&str>) {
+    let symbol = symbol.filter(|_| !frame.is_inlined);
+    let full =
+        frame.function.as_deref().and_then(|name| bare_name::with_path(name, symbol, frame.file.as_deref()));
+    frame.function = full.or(frame.function.take());
 }
 
 /// What a file found by its path must be, when the kernel told its build id.
@@ -195,6 +208,28 @@ mod tests {
         assert!(name.ends_with("::faultless_symbols_known_function"), "{name}");
         assert!(outermost.file.as_deref().is_some_and(|file| file.ends_with("modules.rs")), "{frames:?}");
         assert!(outermost.line.is_some() && !outermost.is_inlined);
+    }
+
+    #[test]
+    fn where_debug_information_is_lines_alone_functions_have_their_paths_all_the_same() {
+        let place = std::env::temp_dir().join(format!("faultless-lines-alone-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let (source, program) = (place.join("a.rs"), place.join("a"));
+        let text = "mod shop {\n#[inline(never)]\npub fn load(into: *mut u64) {\nunsafe { into.write(7) } } }\nfn main() { let mut row = 0; shop::load(std::hint::black_box(&mut row)); std::hint::black_box(row); }\n";
+        std::fs::write(&source, text).unwrap();
+        let mut compiler = std::process::Command::new("rustc");
+        compiler.args(["-C", "opt-level=3", "-C", "debuginfo=line-tables-only", "-o"]);
+        assert!(compiler.arg(&program).arg(&source).status().unwrap().success());
+        let mut modules = Modules::default();
+        let found = || Ok(Found { file: File::open(&program).unwrap(), roots: Vec::new() });
+        let module = modules.place("a", &UNKNOWN, found);
+        let address = linked_address(&modules, module, "4shop4load");
+        let frames = modules.frames(module, address);
+        std::fs::remove_dir_all(&place).unwrap();
+        let names: Vec<&str> = frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+        assert_eq!(names.last(), Some(&"a::shop::load"), "{frames:?}");
+        let inlined = &names[..names.len() - 1];
+        assert!(!inlined.is_empty() && inlined.iter().all(|name| name.starts_with("core::")), "{frames:?}");
     }
 
     #[test]
