@@ -150,8 +150,11 @@ fn is_of_rusts_library(function: &str) -> bool {
     let Some((of, then)) = function.strip_prefix('<').and_then(|rest| rest.split_once(" as ")) else {
         return function.starts_with("<[") && function.contains("]>::");
     };
-    let is_of_library = ["core::", "alloc::", "std::"].iter().any(|path| then.starts_with(path));
-    is_of_library && (of.starts_with('[') || !of.contains("::"))
+    let is_of_library =
+        |path: &str| ["core::", "alloc::", "std::"].iter().any(|start| path.starts_with(start));
+    let of = of.trim_start_matches('&');
+    let of = of.strip_prefix("mut ").unwrap_or(of);
+    is_of_library(then) && (of.starts_with('[') || !of.contains("::") || is_of_library(of))
 }
 
 /// Functions of C that are servants even when they are linked into the program.
@@ -245,6 +248,7 @@ mod tests {
             "internal/runtime/maps.newarray",
             "<[alloc::string::String] as alloc::slice::Join<&str>>::join",
             "<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
+            "<&mut alloc::string::String as core::fmt::Write::write_fmt::SpecWriteFmt>::spec_write_fmt",
             "core::ptr::drop_in_place::<(u8, fn(u8))>",
             "alloc::raw_vec::finish_grow",
         ] {
@@ -266,6 +270,7 @@ mod tests {
             "<[u8] as shop::Digest>::digest",
             "<u8 as shop::Digest>::digest",
             "<shop::Name as core::clone::Clone>::clone",
+            "<&mut shop::Name as core::fmt::Write>::write_str",
             "_ZN4shop4loadEv",
             "example.org/shop/runtime.load",
             "runtime_load",
