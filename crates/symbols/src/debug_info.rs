@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use addr2line::Context;
 use gimli::{DwLang, EndianArcSlice, RunTimeEndian, UnitOffset};
+use object::Object;
 use object::read::{ReadCache, ReadRef};
-use object::{Object, ObjectSection};
 
 use crate::module::parse;
 use crate::scopes::Scopes;
+use crate::section;
 use crate::symbol_table::demangled_from;
 
 pub(crate) type Reader = EndianArcSlice<RunTimeEndian>;
@@ -109,9 +110,9 @@ fn is_cpp(language: DwLang) -> bool {
 
 fn load<'data, R: ReadRef<'data>>(object: &object::File<'data, R>) -> Option<gimli::Dwarf<Reader>> {
     let endian = if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-    let section = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-        let data = object.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
+    let read = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
+        let data = section::bytes(object, id.name());
         Ok(EndianArcSlice::new(Arc::from(data.as_deref().unwrap_or_default()), endian))
     };
-    gimli::Dwarf::load(section).ok()
+    gimli::Dwarf::load(read).ok()
 }

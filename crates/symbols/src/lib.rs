@@ -14,6 +14,7 @@ pub mod exported;
 pub mod module;
 pub mod modules;
 mod scopes;
+mod section;
 pub mod separate_debug;
 mod symbol_table;
 pub mod unwinding;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use object::read::{ReadCache, ReadRef};
 use object::{Architecture, Object, ObjectSection, ObjectSegment, SegmentFlags};
 
+use crate::section;
+
 /// A program or library, opened. Its symbols are read later and only when asked for.
 #[derive(Debug)]
 pub struct Module {
@@ -120,8 +122,7 @@ fn unwind_sections<'data, R: ReadRef<'data>>(object: &object::File<'data, R>) ->
         Some(section.address()..section.address().saturating_add(section.size()))
     };
     let bytes = |name: &str| {
-        let data = object.section_by_name(name)?.uncompressed_data().ok()?;
-        (!data.is_empty()).then(|| Arc::<[u8]>::from(&*data))
+        section::bytes(object, name).filter(|data| !data.is_empty()).map(|data| Arc::<[u8]>::from(&*data))
     };
     UnwindSections {
         text: range(".text"),
