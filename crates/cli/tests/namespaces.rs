@@ -61,7 +61,9 @@ fn a_process_of_another_namespace_is_not_taken_for_the_command() {
 #[test]
 fn root_of_a_user_namespace_is_not_told_to_become_root() {
     let container = ["--user", "--map-root-user"];
-    let line = "sleep 20 >/dev/null 2>&1 & set -- \"$@\" --pid $! && trap 'kill $!' EXIT";
+    // It is looked at once it is sleep and has its libc.
+    let line = "sleep 20 >/dev/null 2>&1 & set -- \"$@\" --pid $! && trap 'kill $!' EXIT
+        until grep -q sleep /proc/$!/comm && grep -q libc /proc/$!/maps; do sleep 0.01; done";
     for words in [&["churn", "--malloc", "--for", "100ms"][..], &["churn", "--for", "100ms"]] {
         let Some(output) = apart(&container, line, words) else { return };
         let said = errors(&output) + &text(&output);

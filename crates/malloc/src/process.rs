@@ -54,7 +54,7 @@ fn write_results() {
     if at_exit.has_results() && !HEAP.can_be_counted() {
         if may_speak {
             say(format_args!(
-                "no statistics, report or trace: exit was called in a signal handler that interrupted malloc or free (call it outside of handlers)"
+                "nothing is reported: exit was called in a signal handler that interrupted malloc or free"
             ));
         }
         return;

@@ -168,10 +168,9 @@ fn write_refusal(out: &mut fmt::Formatter<'_>, step: Step, errno: Errno, size: S
         (Step::File | Step::Resize, 27) => "raise the limit on file sizes (ulimit -f), or map it private",
         (Step::File | Step::Open, 23 | 24) => "too many open files; raise the limit (ulimit -n)",
         (Step::File, 1 | 38) => "a seccomp filter or an old kernel has no memfd_create; map it private",
-        (Step::Resize, 1) => {
-            "a shared region that was frozen keeps its size, as its file is sealed; of others a seccomp filter refuses mremap: map a new one"
+        (Step::Resize, 1 | 38) => {
+            "a frozen region keeps its size; else a filter refuses mremap: map a new one"
         }
-        (Step::Resize, 38) => "a seccomp filter refuses mremap; map a new one",
         (Step::Open, 2) => {
             "no file has this name; /proc/PID/fd/NUMBER names a memory file of a running process"
         }

@@ -52,7 +52,8 @@ pub fn huge_page_bytes() -> Option<usize> {
 
 /// The number of a line such as `VmLck:      16 kB`, in bytes.
 pub fn kib_field(line: &str, key: &str) -> Option<usize> {
-    let kib: usize = line.strip_prefix(key)?.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    let kib: usize =
+        line.strip_prefix(key)?.trim_ascii().strip_suffix("kB")?.trim_ascii_end().parse().ok()?;
     kib.checked_mul(1024)
 }
 
@@ -60,7 +61,7 @@ pub fn kib_field(line: &str, key: &str) -> Option<usize> {
 /// user started.
 fn is_in_user_namespace() -> bool {
     let Some(mut lines) = own_file("uid_map") else { return false };
-    !lines.next_line().is_some_and(|line| line.split_whitespace().eq(["0", "0", "4294967295"]))
+    !lines.next_line().is_some_and(|line| line.split_ascii_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 #[derive(Default)]
@@ -89,7 +90,7 @@ impl Status {
         } else if let Some(bytes) = kib_field(line, "VmLck:") {
             self.locked_bytes = bytes;
         } else if let Some(mask) = line.strip_prefix("CapEff:") {
-            let mask = u64::from_str_radix(mask.trim(), 16).unwrap_or(0);
+            let mask = u64::from_str_radix(mask.trim_ascii(), 16).unwrap_or(0);
             self.may_lock_all = mask & MAY_LOCK_ALL != 0;
         }
     }
