@@ -352,6 +352,13 @@ fn field(mapping: &mut Mapping, line: &[u8]) -> Option<()> {
         mapping.flags = value.trim_ascii().to_vec();
         return Some(());
     }
+    // Kernels of Android before 5.17, which name anonymous memory in a line of its own; some in the heading, too.
+    if name == b"Name" {
+        if mapping.name.is_empty() {
+            mapping.name = unescaped(value.trim_ascii());
+        }
+        return Some(());
+    }
     if !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
         return None;
     }

@@ -37,6 +37,26 @@ fn headings_and_fields_are_read() {
 }
 
 #[test]
+fn a_name_in_a_line_of_its_own_is_that_of_the_mapping_above() {
+    let text = "\
+7f0000-7f4000 rw-p 00000000 00:00 0 
+Name:           [anon:libc_malloc]
+Size:                 16 kB
+Rss:                   8 kB
+VmFlags: rd wr mr 
+7f5000-7f6000 rw-p 00000000 00:00 0          [anon:thread signal stack]
+Name:           [anon:thread signal stack]
+Size:                  4 kB
+Rss:                   4 kB
+VmFlags: rd wr mr 
+";
+    let mappings = parse(text.as_bytes()).unwrap();
+    let names: Vec<_> = mappings.iter().map(Mapping::name_text).collect();
+    assert_eq!(names, ["[anon:libc_malloc]", "[anon:thread signal stack]"]);
+    assert_eq!(mappings[0].usage.unwrap().rss_bytes, 8192);
+}
+
+#[test]
 fn each_file_is_listed_once_without_anonymous_mappings() {
     let text = "\
 55d000-55e000 r--p 00000000 fe:00 131 /usr/bin/cat
