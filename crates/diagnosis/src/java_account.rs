@@ -74,13 +74,13 @@ pub fn account(
         for (category, bytes) in shares(part, rss_bytes, contents, memory) {
             let bytes = bytes.min(left);
             left -= bytes;
-            *resident.entry(category).or_default() += bytes;
+            add(resident.entry(category).or_default(), bytes);
         }
         let category = if memory.regions.is_empty() { category_of(part, mappings, has) } else { None };
         match category.filter(|name| has(name)) {
-            Some(name) => *resident.entry(name.to_owned()).or_default() += left,
-            None if is_malloc(part.kind) => malloc_resident_bytes += left,
-            None => *unseen.entry(part.kind).or_default() += left,
+            Some(name) => add(resident.entry(name.to_owned()).or_default(), left),
+            None if is_malloc(part.kind) => add(&mut malloc_resident_bytes, left),
+            None => add(unseen.entry(part.kind).or_default(), left),
         }
     }
     let mut unseen: Vec<(Kind, u64)> = unseen.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
@@ -96,12 +96,17 @@ pub fn account(
         resident_bytes,
     }));
     JavaAccount {
-        malloc_bytes: lines.iter().map(|line| line.said.malloc_bytes).sum(),
+        malloc_bytes: lines.iter().map(|line| line.said.malloc_bytes).fold(0, u64::saturating_add),
         lines,
         malloc_resident_bytes,
         unseen,
         has_regions: !memory.regions.is_empty(),
     }
+}
+
+/// A file may say what no process has.
+fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
 }
 
 /// What of a part lies in ranges of categories; whole where a range covers it, else by its pages.
@@ -177,6 +182,20 @@ mod tests {
             assert_eq!(account.unseen, [(Kind::Program, 7)]);
         }
         assert!(by_range.has_regions && !by_kind.has_regions);
+    }
+
+    #[test]
+    fn sums_that_no_process_has_are_as_large_as_numbers_get() {
+        let memory = NativeMemory {
+            categories: vec![category("Java Heap", 1 << 63), category("Thread", 1 << 63)],
+            ..NativeMemory::default()
+        };
+        let half = |kind| part(0, 0, 100, kind, 1 << 63);
+        let kinds = [Kind::JavaHeap, Kind::GlibcHeap, Kind::Program];
+        let parts: Vec<Part> = kinds.into_iter().flat_map(|kind| [half(kind), half(kind)]).collect();
+        let found = account(&parts, &[], None, &memory);
+        let resident = (found.lines[0].resident_bytes, found.malloc_resident_bytes, found.unseen[0].1);
+        assert_eq!((found.malloc_bytes, resident), (u64::MAX, (u64::MAX, u64::MAX, u64::MAX)));
     }
 
     #[test]

@@ -14,9 +14,14 @@ use crate::table_form::{right, ruled, within};
 /// Sum of all lines, which is the process's resident size.
 #[must_use]
 pub fn resident_bytes(account: &JavaAccount) -> u64 {
-    let lines: u64 = account.lines.iter().map(|line| line.resident_bytes).sum();
-    let unseen: u64 = account.unseen.iter().map(|(_, bytes)| bytes).sum();
-    lines + account.malloc_resident_bytes + unseen
+    let lines = account.lines.iter().map(|line| line.resident_bytes);
+    let unseen = account.unseen.iter().map(|(_, bytes)| *bytes);
+    sum(lines.chain(unseen).chain([account.malloc_resident_bytes]))
+}
+
+/// A file of NMT's text may say what no process has.
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// The table, with a sentence before it that says where the difference lies.
@@ -46,12 +51,10 @@ pub fn text(account: &JavaAccount, columns: Option<usize>) -> String {
         let name = format!("not in NMT: {}", kind.name());
         table.add_row(vec![Cell::new(name), blank(), blank(), blank(), right(grouped(*bytes))]);
     }
-    let sum =
-        |get: fn(&faultless_diagnosis::java_account::Line) -> u64| account.lines.iter().map(get).sum::<u64>();
     table.add_row(vec![
         Cell::new("sum"),
-        right(grouped(sum(|line| line.said.reserved_bytes))),
-        right(grouped(sum(|line| line.said.committed_bytes))),
+        right(grouped(sum(account.lines.iter().map(|line| line.said.reserved_bytes)))),
+        right(grouped(sum(account.lines.iter().map(|line| line.said.committed_bytes)))),
         right(grouped(account.malloc_bytes)),
         right(grouped(resident_bytes(account))),
     ]);
@@ -60,7 +63,7 @@ pub fn text(account: &JavaAccount, columns: Option<usize>) -> String {
 }
 
 fn sentence(account: &JavaAccount) -> String {
-    let committed: u64 = account.lines.iter().map(|line| line.said.committed_bytes).sum();
+    let committed = sum(account.lines.iter().map(|line| line.said.committed_bytes));
     let mut text = format!(
         "Native memory tracking: {} committed; the process has {} resident.",
         size(committed),
@@ -137,5 +140,24 @@ mod tests {
         );
         assert!(!text.contains('\u{1b}') && text.contains("not in NMT: programs, libraries"));
         assert_eq!(value(&account)["resident_bytes"], 250 << 20);
+    }
+
+    #[test]
+    fn sums_that_no_process_has_are_as_large_as_numbers_get() {
+        let huge = Category { reserved_bytes: 1 << 63, committed_bytes: 1 << 63, ..Category::default() };
+        let line = Line { said: huge, resident_bytes: 1 << 63 };
+        let account = JavaAccount {
+            lines: vec![line.clone(), line],
+            malloc_resident_bytes: 1 << 63,
+            ..JavaAccount::default()
+        };
+        let text = text(&account, None);
+        assert!(
+            text.starts_with(
+                "Native memory tracking: 17179869184 GiB committed; the process has 17179869184 GiB"
+            ),
+            "{text}"
+        );
+        assert_eq!(value(&account)["resident_bytes"], u64::MAX);
     }
 }
