@@ -29,6 +29,7 @@ use crate::failure::Failure;
 use crate::output_file::{OutputFile, create_apart};
 use crate::picture::Form;
 use crate::saved_file;
+use crate::say;
 use plan::{Plan, is_installed};
 use workshop::shell;
 
@@ -74,11 +75,15 @@ pub fn bench(
         }
         false => crate::print(table),
     };
-    saved.and(drawn).and(plotted)?;
-    printed?;
+    let written = saved.and(drawn).and(plotted).and(printed);
     if let Some(error) = interrupted {
+        // Whoever waits for us learns of the signal by how we end, of a file that is missing by a line.
+        if let Err(Failure::Failed(reason)) = written {
+            say(&reason);
+        }
         return Err(Failure::of_run("the benchmark", error));
     }
+    written?;
     let has_failures = campaign.samples.iter().any(|sample| sample.failure.is_some());
     Ok(Ending::Exited(i32::from(has_failures)))
 }

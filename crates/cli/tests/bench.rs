@@ -401,6 +401,21 @@ fn an_interrupt_in_the_first_round_leaves_the_cells_that_are_complete() {
 }
 
 #[test]
+fn an_interrupt_ends_by_its_signal_also_where_a_file_cannot_be_written() {
+    let place = Place::with_temporary("full");
+    let words = ["-q", "-n", "9", WORKLOAD, "-a", "libc,faultless", "--idle", "400", "--json", "/dev/full"];
+    let child = bench(&place, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = interrupt_in_run(child, 3, "INT");
+    assert_eq!(output.status.signal(), Some(2), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("cannot write /dev/full: No space left on device"),
+        "{}",
+        errors(&output)
+    );
+    assert!(table(&output).contains("thread_churn small 8"), "{}", table(&output));
+}
+
+#[test]
 fn an_interrupt_before_any_cell_is_complete_leaves_nothing() {
     let place = Place::with_temporary("first");
     let (saved, page) = (place.file("samples.json"), place.file("page.html"));
