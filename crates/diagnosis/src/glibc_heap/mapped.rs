@@ -164,7 +164,7 @@ fn block_at(
     memory: &dyn Memory,
     (address, end): (u64, u64),
     layout: &Layout,
-    pages: &Pages<'_>,
+    pages: &mut Pages<'_>,
 ) -> Option<u64> {
     let first = bytes_by_head(memory, address, 0, layout)?;
     let moved = heads_of_aligned(address)

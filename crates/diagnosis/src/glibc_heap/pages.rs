@@ -5,18 +5,24 @@ use super::{Memory, PAGE_BYTES, Page};
 /// Pages asked for at once: those of 64 MiB.
 const WINDOW_PAGES: u64 = 16 * 1024;
 
+/// Pages asked for at once somewhere else: blocks in the cache of a thread lie near each other, and each call costs more than its
+/// pages.
+const NEAR_PAGES: u64 = 128;
+
 /// The states of pages, read ahead.
 pub struct Pages<'memory> {
     memory: &'memory dyn Memory,
     first: u64,
     states: Vec<Page>,
+    /// The first of some pages somewhere else, and their states; none where the memory could not tell.
+    near: Option<(u64, Option<Vec<Page>>)>,
     is_known: bool,
 }
 
 impl<'memory> Pages<'memory> {
     /// Knows nothing yet.
     pub fn new(memory: &'memory dyn Memory) -> Self {
-        Self { memory, first: 0, states: Vec::new(), is_known: true }
+        Self { memory, first: 0, states: Vec::new(), near: None, is_known: true }
     }
 
     /// Whether the memory could tell; otherwise every page is taken for resident.
@@ -35,14 +41,23 @@ impl<'memory> Pages<'memory> {
             .unwrap_or(Page::Absent)
     }
 
-    /// State of a page somewhere else: nothing is read ahead.
-    pub fn lone_state(&self, page: u64) -> Page {
-        let known =
-            page.checked_sub(self.first).and_then(|index| self.states.get(usize::try_from(index).ok()?));
-        known.copied().unwrap_or_else(|| match self.memory.pages(page.saturating_mul(PAGE_BYTES), 1) {
-            Some(states) => states.first().copied().unwrap_or(Page::Absent),
+    /// State of a page somewhere else: what is read ahead stays, and only a few neighbours are asked for.
+    pub fn lone_state(&mut self, page: u64) -> Page {
+        if self.has(page) {
+            return self.state(page);
+        }
+        let first = page - page % NEAR_PAGES;
+        let (_, states) = match self.near.take() {
+            Some(near) if near.0 == first => self.near.insert(near),
+            _ => {
+                let states = self.memory.pages(first.saturating_mul(PAGE_BYTES), index(NEAR_PAGES));
+                self.near.insert((first, states))
+            }
+        };
+        match states {
+            Some(states) => states.get(index(page - first)).copied().unwrap_or(Page::Absent),
             None => Page::Resident,
-        })
+        }
     }
 
     /// How many pages from `first` up to `end`, numbers of pages, are in this state.
@@ -260,6 +275,28 @@ mod tests {
         assert_eq!(pages.count(0, LAST + 5, Page::Resident), 2);
         assert_eq!(pages.count(LAST + 1, 2 * LAST, Page::Resident), 0);
         assert_eq!(memory.0.get(), 2);
+    }
+
+    #[test]
+    fn neighbours_somewhere_else_are_asked_for_once() {
+        struct Counted(std::cell::Cell<u32>);
+        impl Memory for Counted {
+            fn read(&self, _: u64, _: &mut [u8]) -> bool {
+                false
+            }
+            fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
+                self.0.set(self.0.get() + 1);
+                Few(vec![7, 5 * WINDOW_PAGES + 3, 5 * WINDOW_PAGES + NEAR_PAGES]).pages(address, count)
+            }
+        }
+        let memory = Counted(std::cell::Cell::new(0));
+        let mut pages = Pages::new(&memory);
+        assert_eq!(pages.state(7), Page::Resident);
+        let resident = |page: &u64| pages.lone_state(*page) == Page::Resident;
+        let elsewhere = 5 * WINDOW_PAGES..5 * WINDOW_PAGES + 2 * NEAR_PAGES;
+        let found: Vec<u64> = [7, 8].into_iter().chain(elsewhere).filter(resident).collect();
+        assert_eq!(found, [7, 5 * WINDOW_PAGES + 3, 5 * WINDOW_PAGES + NEAR_PAGES]);
+        assert_eq!(memory.0.get(), 3);
     }
 
     #[test]
