@@ -9,6 +9,7 @@ mod tool;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
@@ -84,6 +85,52 @@ impl Group {
         let path = self.path();
         format!("faultless_cgroup_memory_bytes{{cgroup=\"{}\",kind=\"charged\"}}", path.trim_end_matches('/'))
     }
+}
+
+/// A command of user 65534 without capabilities, or of our own where we are not root; none where that cannot be.
+fn without_privilege(words: &[&str]) -> Option<Command> {
+    let become_nobody =
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
+    let command = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        command
+    };
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return Some(command(words));
+    }
+    let mut tried = command(&[&become_nobody[..], &[words[0], "--version"]].concat());
+    let is_had = tried.stdin(Stdio::null()).output().is_ok_and(|output| output.status.success());
+    if !is_had {
+        faultless_skipped::skipped(format_args!("setpriv cannot make us user 65534, or that may not run us"));
+    }
+    is_had.then(|| command(&[&become_nobody[..], words].concat()))
+}
+
+#[test]
+fn a_share_that_can_no_longer_be_read_is_absent() {
+    let place = Place::new("lost-pss");
+    let source = "#include <sys/prctl.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>
+        int main(int count, char **words) { char *held = memset(malloc(30 << 20), 1, 30 << 20);
+            if (count > 1) return 0;
+            getchar(); prctl(PR_SET_DUMPABLE, 0); free(held); getchar(); }";
+    let program = place.compile("hidden", source, &["-O1", "-fno-builtin"]);
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let tool = place.file("faultless");
+    fs::copy(env!("CARGO_BIN_EXE_faultless"), &tool).unwrap();
+    let Some(mut command) = without_privilege(&[&program]) else { return };
+    let mut process = Running::start(command.stdin(Stdio::piped()));
+    let mut input = process.0.stdin.take().unwrap();
+    let pid = process.pid();
+    let name = format!("/proc/{pid}/comm");
+    assert!(is_so_within(PATIENCE, || fs::read_to_string(&name).unwrap() == "hidden\n"));
+    let words = [&[tool.as_str()], &SERVES[..], &["--pid", &pid, "--pss", "50ms", "--heap", "0"]].concat();
+    let (_exporter, address, _said) = serving(without_privilege(&words).unwrap());
+    let pss = r#"faultless_proportional_memory_bytes{name="hidden"}"#;
+    wait_for(&address, pss, |bytes| bytes > 30e6);
+    input.write_all(b"x").unwrap();
+    let text = wait_until(&address, |text| value(text, pss).is_none());
+    assert!(value(&text, r#"faultless_resident_memory_bytes{name="hidden"}"#).is_some(), "{text}");
 }
 
 #[test]

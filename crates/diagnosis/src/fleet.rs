@@ -400,7 +400,7 @@ impl Fleet {
     fn add_sample(&mut self, sample: Sample) {
         let Some(member) = self.members.get_mut(&sample.process) else { return };
         let former = member.latest.unwrap_or(if member.is_new { Sample::default() } else { sample });
-        member.pss_bytes = sample.pss_bytes.or(member.pss_bytes);
+        member.pss_bytes = sample.pss_bytes.or(member.pss_bytes.filter(|_| !sample.lost_pss));
         member.swap_bytes = sample.swap_bytes.or(member.swap_bytes);
         member.latest = Some(sample);
         let counts = self.counts.entry(member.label.clone()).or_default();

@@ -140,6 +140,7 @@ impl Watched {
             self.add_status(&mut sample);
         }
         let rollup_s = if depth.rollup && !is_ended { self.add_rollup(&mut sample) } else { None };
+        sample.lost_pss = depth.rollup && rollup_s.is_none();
         Ok(Look { sample, is_ended, change, rollup_s })
     }
 

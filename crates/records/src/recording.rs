@@ -86,6 +86,9 @@ pub struct Sample {
     /// Share of the resident set, pages of several processes divided among them; only in some samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pss_bytes: Option<u64>,
+    /// Whether the share was to be read and could not be: an earlier one holds no longer. It is not recorded.
+    #[serde(skip)]
+    pub lost_pss: bool,
     /// Memory in swap; only in some samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap_bytes: Option<u64>,

@@ -240,3 +240,20 @@ fn what_faultless_gave_back_only_grows() {
     assert_eq!(fleet.counts().values().next().unwrap().purged_bytes, Some(107));
     assert_eq!(fleet.heaps().len(), 1);
 }
+
+#[test]
+fn a_share_that_can_no_longer_be_read_is_not_shown_as_it_was() {
+    let mut fleet = fleet(Grouping::Name);
+    let sample =
+        |t, pss_bytes, lost_pss| Line::Sample(Sample { t, pss_bytes, lost_pss, ..Sample::default() });
+    fleet.add(process(0, "a", 1));
+    let mut shown = |line| {
+        fleet.add(line);
+        fleet.sizes().values().next().unwrap().pss_bytes
+    };
+    assert_eq!(shown(sample(1.0, Some(7), false)), Some(7));
+    assert_eq!(shown(sample(2.0, None, false)), Some(7), "it is read now and then");
+    assert_eq!(shown(sample(3.0, None, true)), None);
+    assert_eq!(shown(sample(4.0, None, false)), None);
+    assert_eq!(shown(sample(5.0, Some(9), false)), Some(9));
+}
