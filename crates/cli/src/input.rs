@@ -14,7 +14,7 @@ pub fn file() -> Option<PathBuf> {
     (is_whole && File::open(&again).is_ok()).then_some(again)
 }
 
-/// What stands for [`file`] in a line to paste: its path, and `FILE` where none leads to it any more, as to the text of a shell.
+/// What stands for [`file()`] in a line to paste: its path, and `FILE` where none leads to it any more, as to the text of a shell.
 pub fn name() -> String {
     let own = fs::metadata("/proc/self/fd/0").map(|file| (file.dev(), file.ino()));
     let is_it = |path: &PathBuf| {
