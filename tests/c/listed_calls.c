@@ -1,5 +1,5 @@
 /* A filter that ends the process for a call that docs/deploy.md, "Sandboxes", does not list: blocks of all sizes come and go in threads
- * and in forked children, until the background thread has come and gone. */
+ * and in forked children, until the background thread has come and gone. Where FAULTLESS is set it may make more. */
 #include "seccomp.h"
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +15,9 @@ static void name_call(int number, siginfo_t *information, void *context) {
 static void install(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        /* Four calls are two steps each. */
+        BPF_STMT(BPF_JMP | BPF_JA, getenv("FAULTLESS") ? 0 : 8),
+        ALLOW(SYS_fstat), ALLOW(SYS_rt_sigtimedwait), ALLOW(SYS_openat), ALLOW(SYS_close),
         /* The allocator's. */
         ALLOW(SYS_mmap), ALLOW(SYS_munmap), ALLOW(SYS_mprotect), ALLOW(SYS_mremap), ALLOW(SYS_madvise), ALLOW(SYS_futex),
         ALLOW(SYS_membarrier), ALLOW(SYS_sched_yield), ALLOW(SYS_rt_sigprocmask), ALLOW(SYS_getrusage),

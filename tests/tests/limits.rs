@@ -180,6 +180,23 @@ fn sandbox_that_ends_a_process_for_what_the_documents_do_not_list_is_survived() 
 }
 
 #[test]
+fn sandbox_that_ends_a_process_for_what_the_documents_do_not_list_lets_it_report() {
+    if preload().is_some() {
+        let folder = std::env::temp_dir().join(format!("faultless-listed-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        for option in ["report", "trace"] {
+            let prefix = folder.join(option);
+            Program::new("listed_calls.c")
+                .variable("FAULTLESS", &format!("{option}:{}", prefix.display()))
+                .passes();
+        }
+        let written = std::fs::read_dir(&folder).unwrap().count();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(written >= 2, "{written} files");
+    }
+}
+
+#[test]
 fn zeroed_blocks_are_zero_where_the_kernel_only_says_that_pages_were_given_back() {
     Program::new("void_purge.c").passes();
 }
