@@ -363,12 +363,12 @@ struct Range {
 /// Reserves as much as there is room for in one piece, down to [`WHOLE_MIN`].
 fn reserve_whole() -> Option<Range> {
     halves(COVERAGE_MAX, WHOLE_MIN).find_map(|coverage| {
-        let start = os::reserve(bytes_of(coverage))?;
-        Some(Range { start, coverage, reserved: coverage })
+        os::reserve(bytes_of(coverage)).map(|start| Range { start, coverage, reserved: coverage })
     })
 }
 
-/// Reserves the tables of as large a heap as a limit leaves room for; it is covered in pieces.
+/// Reserves the tables of as large a heap as a limit leaves room for; it is covered in pieces. Not inlined into what a start runs.
+#[inline(never)]
 fn reserve_tables(limit_bytes: Option<usize>) -> Option<Range> {
     let fitting = limited::coverage_bytes(limit_bytes).map_or(COVERAGE_MAX, |bytes| {
         let granules = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
