@@ -335,9 +335,9 @@ impl Central {
 
     /// Whether no lock is held for good that [counts](Self::counts) are made under.
     pub fn can_be_counted(&self) -> bool {
-        let shards = self.shards_in_use();
-        shards.iter().flat_map(|shard| &shard.stacks).all(Lock::comes_free)
-            && shards.iter().flat_map(|shard| &shard.slabs).all(Lock::comes_free)
+        self.shards_in_use().iter().all(|shard| {
+            shard.stacks.iter().all(Lock::comes_free) && shard.slabs.iter().all(Lock::comes_free)
+        })
     }
 
     /// The most bytes of blocks that ever were out of their slabs: in use, in a thread's cache, or in transit. Less than that by at most
