@@ -154,7 +154,9 @@ fn what_no_later_record_tells_to_be_lost_is_counted_at_the_end() {
     assert_eq!(samples as u64 + session.lost_samples(), session.count(0).unwrap());
     let lost = |record: &PerfRecord| if let News::Lost(number) = record.news { number } else { 0 };
     assert_eq!(records.iter().map(lost).sum::<u64>(), session.lost_samples());
-    assert!(session.read_last().is_empty(), "it is told once");
+    // What this thread maps meanwhile may be told, too.
+    let is_again = |record: &PerfRecord| matches!(record.news, News::Sample(_) | News::Lost(_));
+    assert!(!session.read_last().iter().any(is_again), "it is told once");
     assert!(!session.is_crowded());
 }
 
