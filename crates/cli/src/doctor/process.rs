@@ -49,12 +49,13 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
     remarks.extend(map.remarks.iter().cloned());
     remarks.extend(heap.as_ref().and_then(HeapView::on_changed_caches));
+    let command = words(&process);
     let consultation = ProcessConsultation {
         pid,
         name: process.name().to_owned(),
-        command: words(&process),
+        program: program_instead(&process, &command),
+        command,
         directory: directory(&process),
-        program: program_instead(&process),
         obstacle: obstacle(&process),
         activity: after.since(&before),
         map,
@@ -164,9 +165,8 @@ fn directory(process: &Process) -> Option<String> {
 }
 
 /// The file of its program, where the first word of its command line leads to none, as `-bash` of a login.
-fn program_instead(process: &Process) -> Option<String> {
-    let words = words(process);
-    let name = words.first()?;
+fn program_instead(process: &Process, command: &[String]) -> Option<String> {
+    let name = command.first()?;
     let path = if name.contains('/') { process.link("cwd").ok()?.join(name) } else { name.into() };
     let program = process.link("exe").ok().filter(|program| program.is_file())?;
     program::find(path.as_os_str()).is_err().then(|| program.to_string_lossy().into_owned())
