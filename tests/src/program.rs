@@ -82,6 +82,14 @@ impl Program {
         self
     }
 
+    /// Preloads another library behind the tested one.
+    #[must_use]
+    pub fn preload_behind(mut self, library: &Path) -> Program {
+        let first = self.preload.map(|first| first.display().to_string() + ":").unwrap_or_default();
+        self.preload = Some(PathBuf::from(first + &library.to_string_lossy()));
+        self
+    }
+
     /// Runs it to its end.
     ///
     /// # Panics

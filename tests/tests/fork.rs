@@ -1,7 +1,7 @@
 //! fork, in all its forms, while other threads allocate.
 
 use faultless_tests::library::preload;
-use faultless_tests::program::Program;
+use faultless_tests::program::{Program, shared_library};
 
 #[test]
 fn child_of_a_process_with_8_busy_threads_can_use_all_it_inherited() {
@@ -23,11 +23,33 @@ fn fork_handlers_that_are_registered_first_may_wait_for_who_allocates() {
     Program::new("fork_handlers_first.c").passes();
 }
 
+/// A program beside a library that counts who registers fork handlers; `None` where the tests run without ours, since nobody does.
+fn counted(mode: &str) -> Option<Program> {
+    preload()?;
+    let counter = shared_library("registrations.c");
+    Some(Program::new("fork_handlers_late.c").argument(mode).preload_behind(&counter))
+}
+
+#[test]
+fn fork_handlers_are_registered_by_who_forks_has_threads_or_registers_others() {
+    for mode in ["alone", "fork", "thread", "handlers", "deep"] {
+        if let Some(program) = counted(mode) {
+            program.passes();
+        }
+    }
+}
+
 #[test]
 fn fork_handlers_that_libc_refused_at_first_are_registered_with_the_next_thread() {
-    // Nobody registers any without the library.
-    if preload().is_some() {
-        Program::new("fork_handlers_refused.c").passes();
+    if let Some(program) = counted("refused") {
+        program.passes();
+    }
+}
+
+#[test]
+fn fork_handlers_are_registered_at_the_start_where_a_child_may_have_to_report() {
+    if let Some(program) = counted("options") {
+        program.variable("FAULTLESS", "purge:auto").passes();
     }
 }
 

@@ -4,12 +4,12 @@
 //! destructor of a thread key takes it back at thread exit; what the thread allocates and frees after that (destructors of
 //! other keys, libc's own tidying) goes straight to the slabs.
 
+mod beginning;
 pub mod purger;
 mod thread_local;
 mod zeroing;
 
 use crate::colour::LINE_BYTES;
-use crate::fork;
 use crate::granule::GRANULE_BYTES;
 use crate::heap::Heap;
 use crate::large::{NewBlock, Pages, whole_units};
@@ -18,9 +18,9 @@ use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::size_class::{self, SMALL_MAX, Scaled};
 use crate::thread_cache::{Rest, ThreadCache};
+pub use beginning::{begin, handle_forks};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
 pub use zeroing::clear_tail;
 use zeroing::{UNUSED_FROM, small_zeroed, zeroed};
 
@@ -43,12 +43,6 @@ static EXITED: ThreadCache = ThreadCache::gated(0);
 /// Number of the thread key. Before it exists not 0 but this, and so beside the caches above, on a page that each process writes to.
 static EXIT_KEY: Lock<u32> = Lock::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
-
-/// Whether the fork that is under way holds our locks. True before the first, for the same reason. Synchronization: the thread that forks.
-static FORK_HOLDS: AtomicBool = AtomicBool::new(true);
-
-/// Whether the fork handlers are still to be registered. True at first, for the same reason.
-static FORK_UNHANDLED: AtomicBool = AtomicBool::new(true);
 
 /// Allocates `bytes` (0 as 1), aligned to 16; null when memory is exhausted.
 #[inline(always)]
@@ -327,29 +321,9 @@ fn attach() -> Option<&'static ThreadCache> {
     if let Some(key) = exit_key() {
         key.arm((&raw const *cache).addr());
     }
-    handle_forks();
+    beginning::note_thread();
     purger::note_thread();
     Some(cache)
-}
-
-/// Registers the handlers of forks, and asks what is asked once; where libc refuses, for want of memory, again with the next thread. As
-/// early as may be: libc runs those registered last first, and while ours hold the locks of the heap no other may wait for a thread that
-/// allocates.
-#[inline(never)]
-pub fn handle_forks() {
-    // ORDERING: Relaxed, both; whoever is first registers, nothing else depends on it.
-    if FORK_UNHANDLED.swap(false, Ordering::Relaxed) {
-        os::find_single_threaded_flag();
-        os::find_libc_create();
-        if !os::at_fork(fork_prepare, fork_parent, fork_child) {
-            FORK_UNHANDLED.store(true, Ordering::Relaxed);
-        }
-        purger::note_first_process();
-        // Not later: a sandbox may kill who opens a file then.
-        if let Some(bytes) = os::memory_limit() {
-            HEAP.spans.set_limit(bytes);
-        }
-    }
 }
 
 /// The cache of a thread that ended on this stack after its destructors had run, and so could not release it: libc keeps the key's
@@ -381,47 +355,6 @@ unsafe extern "C" fn thread_exits(cache: *mut c_void) {
         HEAP.caches.release(cache, HEAP.home());
         HEAP.spans.settle();
         purger::note_end();
-    }
-}
-
-unsafe extern "C" fn fork_prepare() {
-    // One thread: parent and child both go on where they are, even inside a slow path that a signal handler interrupted to
-    // fork. Taking locks would wait for ourselves.
-    let is_alone = os::is_single_threaded();
-    // ORDERING: Relaxed; the same thread reads it after the fork, and others that fork now say the same: they are several.
-    FORK_HOLDS.store(!is_alone, Ordering::Relaxed);
-    if is_alone {
-        return;
-    }
-    // A thread whose only act is to fork needs no cache, but has one afterwards, in parent and child alike.
-    let own = attached();
-    os::lock_stdio_list();
-    EXIT_KEY.hold_for_fork();
-    fork::before(&HEAP, own);
-}
-
-unsafe extern "C" fn fork_parent() {
-    // ORDERING: Relaxed, as in `fork_prepare`.
-    if FORK_HOLDS.load(Ordering::Relaxed) {
-        fork::after_in_parent(&HEAP);
-        EXIT_KEY.release_after_fork();
-        os::unlock_stdio_list();
-    }
-}
-
-unsafe extern "C" fn fork_child() {
-    purger::note_process();
-    // ORDERING: Relaxed, as in `fork_prepare`.
-    if FORK_HOLDS.load(Ordering::Relaxed) {
-        // SAFETY: libc calls this in the child before `fork` returns.
-        unsafe { fork::after_in_child(&HEAP, attached()) };
-        EXIT_KEY.release_after_fork();
-        os::reset_stdio_list_lock();
-        purger::forget();
-    }
-    let cache = thread_local::cache();
-    if cache.is_owned_by(thread_local::identity()) {
-        fork::leave_to_parent(&HEAP, cache);
     }
 }
 

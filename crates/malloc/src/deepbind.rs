@@ -8,6 +8,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use faultless_heap::global;
 use faultless_heap::lock::Lock;
 use faultless_heap::os::elf::{Object, objects};
 
@@ -83,6 +84,10 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, mode: c_int) -> *mut c_void
 /// As for [`dlopen`].
 unsafe extern "C" fn prepare(path: *const c_char, mode: c_int) -> Onward {
     let is_deep = mode & RTLD_DEEPBIND != 0;
+    if is_deep {
+        // It calls libc's `fork`, and registers handlers there that are not to be the first.
+        global::handle_forks();
+    }
     // ORDERING: Acquire pairs with the Release below: the next `dlopen` reads libc's table.
     let is_led = || IS_LED.load(Ordering::Acquire);
     // SAFETY: the caller's contract is the same.

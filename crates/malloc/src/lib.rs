@@ -8,6 +8,8 @@ mod c_abi;
 mod cpp_abi;
 #[cfg(feature = "deepbind")]
 mod deepbind;
+#[cfg(feature = "forks")]
+mod forks;
 #[cfg(feature = "jemalloc")]
 mod jemalloc_abi;
 mod libc;

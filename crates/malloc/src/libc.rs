@@ -10,6 +10,9 @@ pub const EPERM: c_int = 1;
 pub const ENOENT: c_int = 2;
 /// Not enough memory.
 pub const ENOMEM: c_int = 12;
+/// Function not implemented.
+#[cfg(feature = "forks")]
+pub const ENOSYS: c_int = 38;
 /// Operation cancelled.
 pub const ECANCELED: c_int = 125;
 /// Invalid argument.

@@ -24,13 +24,22 @@ unsafe extern "C" fn start(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
-    global::handle_forks();
+    #[cfg(feature = "forks")]
+    let forks_are_announced = crate::forks::look();
+    #[cfg(not(feature = "forks"))]
+    let forks_are_announced = false;
+    global::begin(forks_are_announced);
     #[cfg(all(feature = "operators", target_arch = "x86_64"))]
     crate::cpp_abi::find_at_start();
     // A setuid program must not write where its caller says.
     if !os::is_privileged() {
         // SAFETY: the loader passes the environment of the process.
         unsafe { options::read(environment) };
+        // Each child is to have a report or a page of its own, however it is forked.
+        // ORDERING: Relaxed; this thread has just set it.
+        if ARE_GIVEN.load(Ordering::Relaxed) {
+            global::handle_forks();
+        }
         // ORDERING: Relaxed; this thread has just set it.
         if PUBLISHES.load(Ordering::Relaxed) && !faultless_heap::publish() {
             say(format_args!("cannot publish statistics: no thread could be started"));

@@ -43,7 +43,7 @@ pub fn start_thread(body: ThreadBody) -> bool {
     }
     let start = |bytes| create(body, core::ptr::null_mut(), Some(bytes));
     let is_started = keeping_errno(|| STACK_BYTES.into_iter().any(start));
-    set_signals(SIG_SETMASK, signals);
+    unblock_signals(signals);
     is_started
 }
 
@@ -122,6 +122,11 @@ fn libc_create() -> Option<Create> {
 
 /// Blocks the signals of this thread that can be blocked, but libc's own. Returns the mask before, or any: who is refused this cannot set
 /// it back either.
-pub(super) fn block_signals() -> u64 {
+pub fn block_signals() -> u64 {
     set_signals(SIG_SETMASK, OUR_SIGNALS).unwrap_or_default()
+}
+
+/// Blocks those signals of this thread that [`block_signals`] found blocked.
+pub fn unblock_signals(before: u64) {
+    set_signals(SIG_SETMASK, before);
 }

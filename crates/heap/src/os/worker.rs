@@ -1,8 +1,8 @@
 //! Threads of ours that are waited for; those of `start_thread` are not.
 
 use super::memory::{Call, refused};
-use super::service::{Create, ThreadBody, block_signals};
-use super::thread::{SIG_SETMASK, found, set_signals};
+use super::service::{Create, ThreadBody, block_signals, unblock_signals};
+use super::thread::found;
 use core::arch::asm;
 use core::ffi::{c_int, c_void};
 
@@ -30,7 +30,7 @@ impl Worker {
         let mut thread = 0;
         // SAFETY: the caller's body and argument fit each other, and live until it joins the thread.
         let error = unsafe { create(&mut thread, core::ptr::null(), body, argument) };
-        set_signals(SIG_SETMASK, signals);
+        unblock_signals(signals);
         (error == 0).then_some(Self(thread))
     }
 
