@@ -26,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLOSING_TIME: Duration = Duration::from_secs(1);
 const MOST_SURPLUS_BYTES: usize = 1 << 20;
 
+/// Who has not asked yet makes way for others after this time at the earliest; and how often it is looked for such a one.
+const GRACE: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// How long no connection is taken after the kernel refused one, as where descriptors have run out.
 const BREATH: Duration = Duration::from_millis(200);
 
@@ -38,6 +42,7 @@ pub struct Server {
     address: SocketAddr,
     patience: Duration,
     closing_time: Duration,
+    grace: Duration,
 }
 
 impl Server {
@@ -67,7 +72,7 @@ impl Server {
             .collect();
         let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, patience: PATIENCE, closing_time: CLOSING_TIME })
+        Ok(Self { listener, address, patience: PATIENCE, closing_time: CLOSING_TIME, grace: GRACE })
     }
 
     /// Where it listens.
@@ -80,7 +85,8 @@ impl Server {
     /// # Errors
     /// [`Failure::Failed`] where there can be no thread.
     pub fn serve(self, page: &Arc<MetricsPage>) -> Result<(), Failure> {
-        let (listener, times) = (Arc::new(self.listener), (self.patience, self.closing_time));
+        let (listener, grace) = (Arc::new(self.listener), self.grace);
+        let times = (self.patience, self.closing_time);
         let connections = Arc::new(Mutex::new(Connections::default()));
         // Held until all are there: who comes before that must not make way for want of the others.
         let mut counted = locked(&connections);
@@ -91,7 +97,7 @@ impl Server {
                     match listener.accept() {
                         Ok((stream, _)) => {
                             let stream = Arc::new(stream);
-                            locked(&own).begin(&stream);
+                            begin(&stream, grace, &own);
                             // Who goes away in the middle is nobody's loss.
                             drop(answer(&stream, &page, times, &own));
                             locked(&own).end(&stream);
@@ -113,34 +119,42 @@ impl Server {
     }
 }
 
+/// A connection begins: where it takes the last thread, another makes way as soon as one has had the time to ask, and until then its own
+/// request waits.
+fn begin(stream: &Arc<TcpStream>, grace: Duration, connections: &Mutex<Connections>) {
+    let mut all = locked(connections);
+    all.open += 1;
+    while !all.has_room(Instant::now()) {
+        drop(all);
+        std::thread::sleep(LOOK_AGAIN);
+        all = locked(connections);
+    }
+    all.waiting.push_back((Instant::now() + grace, Arc::clone(stream)));
+}
+
 /// The open connections, one for each thread at most, and who of them is waited for: who is idle does not keep out who asks.
 #[derive(Default)]
 struct Connections {
     threads: usize,
     open: usize,
-    /// Whose request has not wholly arrived, or who was answered and has not closed; who came first is first.
-    waiting: VecDeque<Arc<TcpStream>>,
+    /// Whose request has not wholly arrived, or who was answered and has not closed, and from when on they make way; who came first is
+    /// first.
+    waiting: VecDeque<(Instant, Arc<TcpStream>)>,
     /// Who was told to make way, and will.
     leaving: Vec<Arc<TcpStream>>,
 }
 
 impl Connections {
-    fn begin(&mut self, stream: &Arc<TcpStream>) {
-        self.open += 1;
-        // Not the new one: its request may be under way.
-        self.make_room();
-        self.waiting.push_back(Arc::clone(stream));
-    }
-
     fn end_waiting(&mut self, stream: &Arc<TcpStream>) {
-        self.waiting.retain(|other| !Arc::ptr_eq(other, stream));
+        self.waiting.retain(|(_, other)| !Arc::ptr_eq(other, stream));
     }
 
     fn await_close(&mut self, stream: &Arc<TcpStream>) {
         // Who makes way already is not waited for.
         if !self.leaving.iter().any(|other| Arc::ptr_eq(other, stream)) {
-            self.waiting.push_back(Arc::clone(stream));
-            self.make_room();
+            let now = Instant::now();
+            self.waiting.push_back((now, Arc::clone(stream)));
+            self.has_room(now);
         }
     }
 
@@ -150,15 +164,19 @@ impl Connections {
         self.open -= 1;
     }
 
-    /// Where the last one is taken, the one that is waited for longest is read no further, and so gives its own up.
-    fn make_room(&mut self) {
-        if self.open - self.leaving.len() >= self.threads
-            && let Some(idle) = self.waiting.pop_front()
-        {
+    /// Whether a thread is left for who comes next. Where the last one is taken, the one that is waited for longest is read no further,
+    /// and so gives its own up; false while all who are waited for came a moment ago.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.open - self.leaving.len() < self.threads || self.waiting.is_empty() {
+            return true;
+        }
+        let Some(place) = self.waiting.iter().position(|(from, _)| *from <= now) else { return false };
+        if let Some((_, idle)) = self.waiting.remove(place) {
             // What has arrived can still be read. Who has gone away meanwhile makes way, too.
             drop(idle.shutdown(Shutdown::Read));
             self.leaving.push(idle);
         }
+        true
     }
 }
 
@@ -372,16 +390,37 @@ mod tests {
     }
 
     #[test]
+    fn who_came_a_moment_ago_does_not_make_way() {
+        let mut server = Server::bind("127.0.0.1:0").unwrap();
+        (server.patience, server.grace) = (Duration::from_hours(1), Duration::from_hours(1));
+        let address = server.address();
+        server
+            .serve(&Arc::new(MetricsPage::new(Fleet::new(Grouping::Name, 0), Duration::from_secs(1))))
+            .unwrap();
+        let together: Vec<TcpStream> =
+            (0..3 * MOST_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // Meanwhile as many are taken as there are threads.
+        std::thread::sleep(Duration::from_millis(50));
+        together.iter().for_each(|mut one| one.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap());
+        for mut asking in together {
+            let mut answer = String::new();
+            asking.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        }
+    }
+
+    #[test]
     fn where_all_are_taken_one_makes_way_and_no_more() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let others: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
         let [first, second] = [(); 2].map(|()| Arc::new(listener.accept().unwrap().0));
-        let mut connections = Connections { threads: 2, ..Connections::default() };
+        let connections = Mutex::new(Connections { threads: 2, ..Connections::default() });
         for stream in [&first, &second] {
-            connections.begin(stream);
-            connections.end_waiting(stream);
+            begin(stream, Duration::ZERO, &connections);
+            locked(&connections).end_waiting(stream);
         }
+        let mut connections = locked(&connections);
         assert!(connections.leaving.is_empty(), "both are being answered");
         connections.await_close(&first);
         connections.await_close(&second);
