@@ -449,6 +449,13 @@ mod tests {
     }
 
     #[test]
+    fn no_alert_divides_by_a_limit_of_nothing() {
+        let rules = include_str!("../../../docs/prometheus/rules.yml");
+        let (_, divisor) = rules.split_once("/ ignoring(kind) ").unwrap();
+        assert!(divisor.starts_with("(faultless_cgroup_memory_limit_bytes > 0) > 0.9\n"), "{divisor}");
+    }
+
+    #[test]
     fn dashboard_and_alerts_ask_for_metrics_that_exist() {
         let mut fleet = fleet(Grouping::Name, "java");
         let all = Sample { t: 1.0, pss_bytes: Some(1), swap_bytes: Some(1), ..Sample::default() };
