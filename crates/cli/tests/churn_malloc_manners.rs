@@ -2,11 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 mod place;
+mod running;
 mod tool;
 
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
 use place::Place;
+use running::{Running, state, wait_until};
 use serde_json::Value;
-use tool::{errors, json};
+use tool::{assert_refused, errors, json, malloc_of, probed};
 
 const HEAD: &str = "
 #define _GNU_SOURCE
@@ -173,4 +180,36 @@ fn children_of_a_program_that_cleaned_its_environment_are_counted() {
         }",
     );
     assert_eq!(calls(&report.unwrap(), 2048), 1001);
+}
+
+#[test]
+fn a_process_whose_libraries_are_not_there_yet_is_waited_for() {
+    let place = Place::new("begun");
+    let body = "int main(void) { for (;;) { free(malloc(3000)); usleep(1000); } }";
+    let program = place.compile("becomes", &format!("{HEAD}{body}"), &["-w", "-fno-builtin"]);
+    let pipe = place.file("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // The loader waits for who writes there, and then says that this is no library.
+    let begin = format!("read go; export LD_PRELOAD='{pipe}'; exec '{program}'");
+    let shell = || {
+        let mut shell = Command::new("sh");
+        Running::start(shell.args(["-c", &begin]).stdin(Stdio::piped()).stderr(Stdio::null()))
+    };
+    let go = |running: &mut Running| {
+        drop(running.0.stdin.take());
+        let exe = format!("/proc/{}/exe", running.pid());
+        wait_until(|| {
+            std::fs::read_link(&exe).unwrap().ends_with("becomes") && state(running.pid()) == Some('S')
+        });
+    };
+    let mut running = shell();
+    go(&mut running);
+    assert_refused(&mut malloc_of(&running.pid()), 1, "has only begun");
+
+    let looking = malloc_of(&running.pid()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    sleep(Duration::from_millis(300));
+    drop(File::options().write(true).open(&pipe).unwrap());
+    let Some(report) = probed(&looking.wait_with_output().unwrap()) else { return };
+    assert!(calls(&report, 2048) > 0, "{report}");
+    assert_eq!(report["subject"], format!("process {} (becomes)", running.pid()));
 }

@@ -1,7 +1,8 @@
 //! `faultless churn --malloc --pid`: calls of malloc in a process that runs already, by the kernel's probes.
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use faultless_diagnosis::churn::circumstances::MallocCircumstances;
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
@@ -12,6 +13,7 @@ use faultless_probe::trap_cost;
 use faultless_probe::uprobe::{self, Allocator, CallsElsewhere, FUNCTIONS, Looked, Observer, SHARE};
 use faultless_records::malloc_event::MallocEvent;
 use faultless_records::malloc_recording::{MallocCost, MallocMechanism, MallocRecording};
+use faultless_records::mappings::Mapping;
 use faultless_records::perf_record::{PerfRecord, Sample};
 use faultless_records::program::{is_libc, is_loader};
 use faultless_records::quantity::several;
@@ -27,6 +29,10 @@ use crate::subject;
 /// A tenth of the time is about that up to so many times as much.
 const MUCH_LONGER: f64 = 1.5;
 
+/// What a process maps has to be the same for so long, and is waited for no longer than that.
+const PAUSE: Duration = Duration::from_millis(20);
+const BEGINNING: Duration = Duration::from_secs(2);
+
 /// Looks at a process that runs already.
 ///
 /// # Errors
@@ -36,13 +42,13 @@ pub fn look_at_process(
     arguments: &ChurnArguments,
     signals: &Signals,
 ) -> Result<MallocRecording, Failure> {
-    let process = subject::process(pid)?;
+    let (process, mapped) = begun(pid)?;
     let name = format!("process {pid} ({})", process.name());
     if subject::is_32_bit(&process) {
         let reason = "is a 32-bit program: its calls cannot be followed by this 64-bit tool";
         return Err(Failure::Refused(format!("{name} {reason}")));
     }
-    let allocator = allocator(&process)?;
+    let allocator = allocator(&process, &mapped)?;
     let refused = |reason: String| Failure::Failed(format!("cannot set probes in {name}: {reason}"));
     // Entry and return of a call are two hits.
     let cost_per_hit_ns = trap_cost::of_probed_call().map_err(|error| refused(error.reason))? / 2.0;
@@ -116,16 +122,41 @@ fn calls_elsewhere(elsewhere: &CallsElsewhere) -> Option<String> {
     })
 }
 
+/// The process and what it maps, as soon as that is its own program with all of its libraries: a child is a copy of its parent at first,
+/// and its loader maps one file after the other.
+fn begun(pid: i32) -> Result<(Process, Vec<Mapping>), Failure> {
+    let (deadline, mut before) = (Instant::now() + BEGINNING, None);
+    loop {
+        let process = subject::process(pid)?;
+        let mapped = process.mappings("maps").map_err(Failure::of_process)?.unwrap_or_default();
+        let files: Vec<Vec<u8>> = programs(&mapped).map(|mapping| mapping.name.clone()).collect();
+        let is_over = Instant::now() >= deadline;
+        if is_over || (before.as_ref() == Some(&files) && !is_loading(&mapped)) {
+            return Ok((process, mapped));
+        }
+        before = Some(files);
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Executable parts of files.
+fn programs(mapped: &[Mapping]) -> impl Iterator<Item = &Mapping> {
+    mapped.iter().filter(|mapping| mapping.is_executable() && mapping.name.starts_with(b"/"))
+}
+
+/// Whether there is a loader, and no library of C yet.
+fn is_loading(mapped: &[Mapping]) -> bool {
+    let is_any =
+        |is: fn(&str) -> bool| programs(mapped).any(|mapping| is(&String::from_utf8_lossy(&mapping.name)));
+    is_any(is_loader) && !is_any(is_libc)
+}
+
 /// The file whose malloc the process uses: the program's own, else a library's, libc's last, as the loader looks.
-fn allocator(process: &Process) -> Result<Allocator, Failure> {
-    let mapped = process.mappings("maps").map_err(Failure::of_process)?;
+fn allocator(process: &Process, mapped: &[Mapping]) -> Result<Allocator, Failure> {
     let program = process.link("exe").unwrap_or_default();
     let mut candidates: Vec<(u8, Allocator)> = Vec::new();
-    for mapping in mapped.unwrap_or_default() {
+    for mapping in programs(mapped) {
         let path = String::from_utf8_lossy(&mapping.name).into_owned();
-        if !mapping.is_executable() || !path.starts_with('/') {
-            continue;
-        }
         let rank = match () {
             () if Path::new(&path) == program => 0,
             // Before loaders are left out: musl's is its libc.
@@ -142,10 +173,11 @@ fn allocator(process: &Process) -> Result<Allocator, Failure> {
     }
     candidates.sort_by_key(|(rank, _)| *rank);
     candidates.into_iter().next().map(|(_, allocator)| allocator).ok_or_else(|| {
-        Failure::Failed(format!(
-            "no exported malloc in process {}: it is linked statically or has an allocator of its own inside",
-            process.pid()
-        ))
+        let why = match is_loading(mapped) {
+            true => "it has only begun, and its loader has not mapped libc; look again later",
+            false => "it is linked statically or has an allocator of its own inside",
+        };
+        Failure::Failed(format!("no exported malloc in process {}: {why}", process.pid()))
     })
 }
 
