@@ -3,12 +3,15 @@
 //! Counters only grow, so leaving samples out costs resolution and no truth: rates stay those of the kernel's counts. When
 //! there are too many samples, each track keeps of every stretch of time the one with the largest resident set.
 
+mod passing;
+
 use faultless_records::recording::{
     Begin, End, Event, FORMAT, Group, GroupSample, Happening, Line, Note, Process, Sample,
 };
 use faultless_records::saved_form;
 
 use crate::programs::{Earlier, Program};
+use passing::Passing;
 
 /// Samples kept of all tracks together, about 64 MiB.
 const MOST_SAMPLES: usize = 400_000;
@@ -40,6 +43,7 @@ pub struct History {
     pub seen: usize,
     /// Lines that were too many to keep, with all of processes and control groups that were.
     pub left_out: usize,
+    passing: Passing,
     /// Processes and control groups that were told of, kept or not.
     told_processes: usize,
     told_groups: usize,
@@ -145,6 +149,12 @@ impl History {
         Ok(())
     }
 
+    /// The process with this number in the lines, kept or passing by.
+    #[must_use]
+    pub fn process(&self, place: u32) -> Option<&Track> {
+        self.tracks.get(place as usize).or_else(|| self.passing.get(place))
+    }
+
     /// Samples kept.
     #[must_use]
     pub fn samples(&self) -> usize {
@@ -170,8 +180,14 @@ impl History {
             return Err(format!("process {place} comes out of turn"));
         }
         self.told_processes += 1;
-        let is_copy = self.is_copy(&process);
-        keep(&mut self.tracks, Track { process, is_copy, ..Track::default() }, &mut self.left_out);
+        let number = process.process;
+        let track = Track { is_copy: self.is_copy(&process), process, ..Track::default() };
+        if self.tracks.len() < MOST_ITEMS {
+            self.tracks.push(track);
+            return Ok(());
+        }
+        self.left_out += 1;
+        self.passing.add(number, track);
         Ok(())
     }
 
@@ -185,6 +201,7 @@ impl History {
     }
 
     fn add_sample(&mut self, sample: Sample) -> Result<(), String> {
+        let is_kept = self.is_kept(sample.process);
         let Some(track) = self.track(sample.process)? else { return Ok(()) };
         if track.last().is_some_and(|last| last.t > sample.t) {
             return Err(format!("a sample of process {} goes back in time", sample.process));
@@ -192,6 +209,10 @@ impl History {
         track.program.add(&sample);
         track.peak_rss_bytes = track.peak_rss_bytes.max(track.program.peak_rss_bytes);
         track.samples.push(sample);
+        if !is_kept {
+            Passing::shorten(track);
+            return Ok(());
+        }
         self.samples += 1;
         self.seen += 1;
         Ok(())
@@ -229,7 +250,8 @@ impl History {
     }
 
     fn add_event(&mut self, event: Event) -> Result<(), String> {
-        let has_room = self.events.len() < MOST_ITEMS;
+        let is_kept = self.is_kept(event.process);
+        let has_room = is_kept && self.events.len() < MOST_ITEMS;
         let Some(track) = self.track(event.process)? else { return Ok(()) };
         if matches!(event.what, Happening::Exec { .. }) {
             track.end_program(event.t, has_room);
@@ -241,20 +263,28 @@ impl History {
             Happening::Exit { .. } | Happening::Left => track.exit = Some((event.t, event.what.clone())),
             Happening::Fork { .. } => {}
         }
-        keep(&mut self.events, event, &mut self.left_out);
+        if is_kept {
+            keep(&mut self.events, event, &mut self.left_out);
+        } else if matches!(event.what, Happening::Exit { .. } | Happening::Left) {
+            self.passing.end(event.process);
+        }
         Ok(())
     }
 
-    /// The track of a process; none, and a line left out, where that was too many to keep.
+    fn is_kept(&self, place: u32) -> bool {
+        (place as usize) < self.tracks.len()
+    }
+
+    /// The track of a process; a line is left out where that was too many to keep.
     fn track(&mut self, place: u32) -> Result<Option<&mut Track>, String> {
-        let place = place as usize;
-        if place >= self.told_processes {
+        if place as usize >= self.told_processes {
             return Err(format!("there is no process {place}"));
         }
-        if place >= self.tracks.len() {
+        if !self.is_kept(place) {
             self.left_out += 1;
+            return Ok(self.passing.get_mut(place));
         }
-        Ok(self.tracks.get_mut(place))
+        Ok(self.tracks.get_mut(place as usize))
     }
 
     /// Leaves about half of what may be kept.

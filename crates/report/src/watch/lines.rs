@@ -66,7 +66,7 @@ impl Columns {
     #[must_use]
     pub fn text(&mut self, line: &Line, history: &History) -> String {
         let text = match line {
-            Line::Sample(sample) => match history.tracks.get(sample.process as usize) {
+            Line::Sample(sample) => match history.process(sample.process) {
                 Some(track) => self.row(track, sample),
                 None => return String::new(),
             },
@@ -74,7 +74,7 @@ impl Columns {
                 Some(track) => group_row(&track.group.path, sample),
                 None => return String::new(),
             },
-            Line::Event(event) => match history.tracks.get(event.process as usize) {
+            Line::Event(event) => match history.process(event.process) {
                 Some(track) => {
                     let (pid, name) = (track.process.pid, cut(&track.process.name));
                     format!("{:>8.2} {pid:>8}  {name:<15}  {}", event.t, told(event))
@@ -178,7 +178,7 @@ pub fn csv(line: &Line, history: &History) -> String {
     let rate = |rate: Option<f64>| rate.map(|rate| format!("{rate:.3}")).unwrap_or_default();
     match line {
         Line::Sample(sample) => {
-            let Some(track) = history.tracks.get(sample.process as usize) else { return String::new() };
+            let Some(track) = history.process(sample.process) else { return String::new() };
             format!(
                 "{:.6},sample,{},{},{},{},{},{},{},{},{},{},{},{:.2},{:.2},,,,\n",
                 sample.t,
@@ -211,7 +211,7 @@ pub fn csv(line: &Line, history: &History) -> String {
             )
         }
         Line::Event(event) => {
-            let Some(track) = history.tracks.get(event.process as usize) else { return String::new() };
+            let Some(track) = history.process(event.process) else { return String::new() };
             let (pid, name) = (track.process.pid, field(&track.process.name));
             let source = if event.source == Source::Kernel { "kernel" } else { "sampling" };
             format!("{:.6},event,{pid},{name},,,,,,,,,,,,,,{},{source}\n", event.t, field(&told(event)))
@@ -321,6 +321,29 @@ mod tests {
         assert_eq!((rows[1][3], rows[1][4]), ("300.0", "-"), "{text}");
         let sums = crate::watch::summary::text(&history, None);
         assert!(sums.contains("300.0") && !sums.contains("5.0"), "{sums}");
+    }
+
+    #[test]
+    fn processes_that_are_too_many_to_keep_have_their_rows_all_the_same() {
+        let most = 100_000;
+        let sample =
+            |t, minor_faults| Line::Sample(Sample { process: most, t, minor_faults, ..Sample::default() });
+        let what = Happening::Exit { status: Some(2), signal: None };
+        let exit = Event { t: 3.0, process: most, source: Source::Kernel, what };
+        let mut history = History::new();
+        history.add(Line::Begin(Begin { format: FORMAT.into(), ..Begin::default() })).unwrap();
+        for process in 0..=most {
+            let name = "cc".into();
+            history.add(Line::Process(Process { process, pid: 7, name, ..Process::default() })).unwrap();
+        }
+        let mut rows = String::new();
+        for line in [sample(1.0, 100), sample(2.0, 300), Line::Event(exit)] {
+            history.add(line.clone()).unwrap();
+            rows += &csv(&line, &history);
+            assert!(Columns::default().text(&line, &history).contains("  cc  "));
+        }
+        assert!(rows.contains("2.000000,sample,7,cc,,,,,0,300,0,200.000,"), "{rows}");
+        assert!(rows.ends_with("3.000000,event,7,cc,,,,,,,,,,,,,,exit: status 2,kernel\n"), "{rows}");
     }
 
     #[test]
