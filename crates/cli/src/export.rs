@@ -1,7 +1,6 @@
 //! `faultless export`: the figures of `watch` and `heap` for Prometheus, over HTTP or as a file for node_exporter.
 
 mod looks;
-mod notes;
 mod page;
 mod server;
 
@@ -24,11 +23,11 @@ use faultless_report::prometheus_text::Look;
 use crate::examples;
 use crate::failure::Failure;
 use crate::followed::{self, FollowedArguments};
+use crate::notes::Told;
 use crate::output_file::{OutputFile, is_stream};
 use crate::watch::arguments::interval;
 use crate::watch::session::{Audience, Session, Times};
 use crate::{say, subject, time_span};
-use notes::Told;
 use page::MetricsPage;
 use server::Server;
 

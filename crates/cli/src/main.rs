@@ -17,6 +17,7 @@ mod input;
 mod library;
 mod manual;
 mod map;
+mod notes;
 mod observing_progress;
 mod output_file;
 mod picture;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use place::Place;
 use running::{Running, SOON, send, wait_until};
-use tool::{after, assert_refused, errors, faultless, json_lines};
+use tool::{after, assert_refused, errors, faultless, json_lines, text};
 
 #[test]
 fn files_keep_what_they_hold_when_nothing_is_written_into_them() {
@@ -197,5 +197,25 @@ fn what_is_no_recording_of_a_watch_is_said_to_be_that() {
     ] {
         let line = assert_refused(&mut faultless(&["watch", "--replay", path]), 1, &says);
         assert_eq!(line, format!("faultless: {says}"));
+    }
+}
+
+#[test]
+fn what_has_no_row_in_csv_is_said_on_standard_error() {
+    let nobody = ["watch", "--name", "nobody-of-this", "--for", "20ms", "--csv"];
+    let output = faultless(&nobody).output().unwrap();
+    assert!(errors(&output).contains("faultless: no process fits yet"), "{}", errors(&output));
+    assert_eq!(text(&output).lines().count(), 1);
+
+    let place = Place::new("csv");
+    let record = place.file("record");
+    let mut watch = faultless(&["watch", "-i", "20ms", "--record", &record, "--", "sleep", "0.1"]);
+    assert!(watch.status().unwrap().success());
+    let whole = fs::read(&record).unwrap();
+    for cut in [1, 20] {
+        fs::write(&record, &whole[..whole.len() - cut]).unwrap();
+        let replayed = faultless(&["watch", "--replay", &record, "--csv"]).output().unwrap();
+        let says = errors(&replayed);
+        assert_eq!(says.contains("faultless: the recording is damaged in line"), cut > 1, "{says}");
     }
 }

@@ -11,12 +11,12 @@ use faultless_report::heap::HeapView;
 use faultless_report::map::view::MapView;
 use faultless_report::prometheus_text::Look;
 
-use super::notes::Told;
 use super::page::MetricsPage;
 use crate::failure::Failure;
 use crate::heap;
 use crate::heap::process::Manner;
 use crate::map;
+use crate::notes::Told;
 
 /// A process rests for this many times as long as the look into it took.
 const REST: u32 = 100;

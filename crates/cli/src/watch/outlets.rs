@@ -18,6 +18,7 @@ use super::arguments::WatchArguments;
 use super::line_file::LineFile;
 use super::reader::Reader;
 use crate::failure::Failure;
+use crate::notes::Told;
 use crate::output_file;
 
 /// How lines are written.
@@ -35,6 +36,8 @@ pub struct Outlets {
     unbegun: Vec<File>,
     /// A chart is shown, or a picture drawn at the end, whoever reads along.
     shows: bool,
+    /// Notes that are no lines.
+    told: Told,
     /// What could not be written; said once, at the end.
     failure: Option<Failure>,
 }
@@ -109,7 +112,7 @@ impl Outlets {
             reader.push(watch::lines::CSV_HEADING);
         }
         let shows = shows_chart || arguments.plot.is_some();
-        Ok(Self { reader, recording, unbegun, shows, failure: None })
+        Ok(Self { reader, recording, unbegun, shows, told: Told::default(), failure: None })
     }
 
     /// Writes one line; `history` knows everything up to and with it.
@@ -118,6 +121,10 @@ impl Outlets {
             let _ = file.set_len(0);
         }
         if let Some((reader, form)) = &mut self.reader {
+            // CSV has rows of figures alone.
+            if let (Form::Csv, Line::Note(note)) = (&form, line) {
+                self.told.tell(&note.text);
+            }
             let text = match form {
                 Form::Columns(columns) => columns.text(line, history),
                 Form::Csv => watch::lines::csv(line, history),
@@ -166,6 +173,12 @@ impl Outlets {
             self.flush();
         }
         Ok(None)
+    }
+
+    /// Whether nobody reads lines along.
+    #[must_use]
+    pub fn has_no_reader(&self) -> bool {
+        self.reader.is_none()
     }
 
     /// Can be written when a slow reader takes more; none when all have taken all.

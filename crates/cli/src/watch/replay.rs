@@ -182,6 +182,10 @@ fn line_of(bytes: &[u8]) -> Result<Line, String> {
 }
 
 fn note(history: &mut History, outlets: &mut Outlets, text: String) {
+    // The chart is not there yet, and has no room for it.
+    if outlets.has_no_reader() {
+        crate::say(&text);
+    }
     let line = Line::Note(Note { t: history.latest_s, text });
     // Other programs that read the lines along must not take it for a recorded one.
     if history.add(line.clone()).is_ok() {

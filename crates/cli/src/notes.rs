@@ -1,4 +1,4 @@
-//! What an exporter says on standard error: each thing once, however often it happens.
+//! What a command that goes on for long says on standard error: each thing once, however often it happens.
 
 use std::collections::HashSet;
 
