@@ -191,3 +191,15 @@ fn the_kernels_times_are_not_those_of_a_time_namespace() {
     let observed_s = report["observed_seconds"].as_f64().unwrap();
     assert!(reached_s < observed_s + 50.0, "{reached_s} s of {observed_s} s");
 }
+
+#[test]
+fn control_groups_are_found_beside_a_mount_whose_name_is_no_text() {
+    let place = Place::new("mounts");
+    let folder = place.0.display();
+    let line =
+        format!("odd=$(printf '{folder}/m\\351t') && mkdir -p \"$odd\" && mount -t tmpfs none \"$odd\"");
+    let words = ["watch", "--cgroup", "no/such/group"];
+    let usual = faultless(&words).output().unwrap();
+    let Some(output) = apart(&["--user", "--map-root-user", "--mount"], &line, &words) else { return };
+    assert_eq!(errors(&output), errors(&usual));
+}

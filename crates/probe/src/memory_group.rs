@@ -11,7 +11,7 @@ use crate::process::Process;
 #[must_use]
 pub fn of(process: &Process) -> Option<MemoryGroup> {
     let membership = cgroup::membership(&process.text("cgroup").ok()?)?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = mounts();
     let (point, root) = cgroup::mount(&mounts, membership.version)?;
     let own = directory(Path::new(&point), Path::new(&root), Path::new(&membership.path))?;
     let mut found: Option<MemoryGroup> = None;
@@ -25,6 +25,12 @@ pub fn of(process: &Process) -> Option<MemoryGroup> {
         }
     }
     found
+}
+
+/// What is mounted, as it is to be seen here; names of other mounts may be no text.
+pub(crate) fn mounts() -> String {
+    let bytes = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Where a mount at `point`, which shows the hierarchy from `root` on, has the group of this path; none where that lies outside.

@@ -9,6 +9,7 @@ use faultless_records::cgroup::{self, Version};
 use faultless_records::recording::{Group, GroupSample};
 
 use crate::file_limit;
+use crate::memory_group;
 
 /// Groups below a watched one that are looked into at most.
 const MOST_BELOW: usize = 4096;
@@ -38,7 +39,7 @@ impl WatchedGroup {
     /// One line: what is not there, and what to give instead.
     pub fn find(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = memory_group::mounts();
         // Where version 1's memory controller is mounted that one accounts.
         let mount = cgroup::mount(&mounts, Version::One).or_else(|| cgroup::mount(&mounts, Version::Two));
         let point = mount.as_ref().map(|(point, _)| point.as_str());

@@ -69,8 +69,23 @@ pub fn mount(text: &str, version: Version) -> Option<(String, String)> {
         };
         let mut fields = before.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        is_right.then(|| (point.to_owned(), root.to_owned()))
+        is_right.then(|| (unescaped(point), unescaped(root)))
     })
+}
+
+/// A path as it is: blanks, line feeds and backslashes, which names of systemd's units have, are written in octal there.
+/// Source: `seq_path` in the kernel's fs/proc_namespace.c.
+fn unescaped(path: &str) -> String {
+    let mut parts = path.split('\\');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code.filter(u8::is_ascii) {
+            Some(code) => plain.extend([&char::from(code).to_string(), &part[3..]]),
+            None => plain.extend(["\\", part]),
+        }
+    }
+    plain
 }
 
 /// A number of bytes in a file of its own; `max`, and version 1's "more than there can be", are no limit.
@@ -214,6 +229,10 @@ mod tests {
         let one = mount(text, Version::One).unwrap();
         assert_eq!(one, ("/sys/fs/cgroup/memory".into(), "/docker/x".into()));
         assert_eq!(mount(text, Version::Two).unwrap().0, "/sys/fs/cgroup/unified");
+        let escaped = "63 47 0:32 /machine-a\\134x2db.scope /a\\040group rw - cgroup cgroup rw,memory\n";
+        let plain = ("/a group".into(), "/machine-a\\x2db.scope".into());
+        assert_eq!(mount(escaped, Version::One), Some(plain));
+        assert_eq!(unescaped("a\\9\\134\\777\\é"), "a\\9\\\\777\\é");
     }
 
     #[test]
