@@ -103,6 +103,7 @@ impl Screen {
 
     fn press(&mut self, press: Press, history: &History) -> Wish {
         self.message.clear();
+        self.view.follow(history);
         match press {
             Press::Interrupt => return self.request_end(SIGINT, history),
             Press::Leave => return self.request_end(SIGTERM, history),
@@ -175,6 +176,7 @@ impl Onlooker for Screen {
         if !self.is_stale && (!is_due || self.drawn_s == history.latest_s) {
             return;
         }
+        self.view.follow(history);
         let (subject, view, message) = (self.subject, &self.view, &self.message);
         // A terminal that has gone says so here, also where SIGHUP is ignored.
         let drawn = self.terminal.draw(|frame| chart::draw(frame, history, subject, view, message));

@@ -63,6 +63,8 @@ pub struct View {
     span_s: Option<f64>,
     /// Where the window ends, in s; none for the latest.
     end_s: Option<f64>,
+    /// Whom a key chose, by its place in the history; none before that, when the first of the list is.
+    chosen_one: Option<usize>,
 }
 
 impl View {
@@ -88,10 +90,20 @@ impl View {
             Key::Metric(place) => self.metric = Metric::ALL.get(place).copied().or(self.metric),
             Key::Overview => self.metric = None,
             Key::Up => self.chosen = self.chosen.saturating_sub(1),
-            Key::Down => self.chosen = (self.chosen + 1).min(history.tracks.len().saturating_sub(1)),
+            Key::Down => self.chosen = (self.chosen + 1).min(self.list(history).len().saturating_sub(1)),
             Key::Alone => self.is_alone = !self.is_alone,
             Key::Help => self.has_help = !self.has_help,
         }
+        if matches!(key, Key::Up | Key::Down | Key::Alone) {
+            self.chosen_one = self.list(history).get(self.chosen).map(|(place, _)| *place);
+        }
+    }
+
+    /// Stays with the process that was chosen: another place in the list is its own when others grow, or it has ended.
+    pub fn follow(&mut self, history: &History) {
+        let Some(one) = self.chosen_one else { return };
+        let now = self.list(history).iter().position(|(place, _)| *place == one);
+        self.chosen = now.unwrap_or(self.chosen);
     }
 
     /// Whether the window stands still while time goes on.
@@ -273,6 +285,30 @@ mod tests {
         assert_eq!(exported(&view), [false, false, true, true]);
         view.press(Key::Alone, &history);
         assert_eq!(exported(&view), [true; 4]);
+    }
+
+    #[test]
+    fn who_was_chosen_stays_chosen_wherever_the_list_has_it() {
+        let (mut history, mut view) = (history(), View::default());
+        let grow = |history: &mut History, process: u32, t: f64, rss: u64| {
+            let rss_bytes = Some(rss);
+            history.add(Line::Sample(Sample { process, t, rss_bytes, ..Sample::default() })).unwrap();
+        };
+        let chosen = |view: &mut View, history: &History| {
+            view.follow(history);
+            view.list(history)[view.chosen].0
+        };
+        history.add(Line::Process(Process { process: 1, ..Process::default() })).unwrap();
+        grow(&mut history, 1, 101.0, 99);
+        assert_eq!(chosen(&mut view, &history), 1);
+        grow(&mut history, 0, 102.0, 200);
+        assert_eq!(chosen(&mut view, &history), 0, "nobody has chosen one");
+        view.press(Key::Alone, &history);
+        grow(&mut history, 1, 103.0, 300);
+        assert_eq!(chosen(&mut view, &history), 0);
+        view.press(Key::Up, &history);
+        grow(&mut history, 0, 104.0, 400);
+        assert_eq!(chosen(&mut view, &history), 1);
     }
 
     #[test]
