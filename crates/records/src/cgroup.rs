@@ -120,6 +120,7 @@ pub fn sample(version: Version, read: &dyn Fn(&str) -> Option<String>) -> Option
             swap_bytes: stat_bytes(&stat, "total_swap"),
             anonymous_bytes: stat_bytes(&stat, "total_rss"),
             file_bytes: stat_bytes(&stat, "total_cache"),
+            shared_bytes: stat_bytes(&stat, "total_shmem"),
             faults: stat_bytes(&stat, "total_pgfault"),
             major_faults: stat_bytes(&stat, "total_pgmajfault"),
             limit_hits: number("memory.failcnt"),
@@ -134,6 +135,7 @@ pub fn sample(version: Version, read: &dyn Fn(&str) -> Option<String>) -> Option
                 swap_bytes: number("memory.swap.current"),
                 anonymous_bytes: stat_bytes(&stat, "anon"),
                 file_bytes: stat_bytes(&stat, "file"),
+                shared_bytes: stat_bytes(&stat, "shmem"),
                 faults: stat_bytes(&stat, "pgfault"),
                 major_faults: stat_bytes(&stat, "pgmajfault"),
                 limit_hits: stat_bytes(&events, "max"),
@@ -163,13 +165,14 @@ mod tests {
             ("memory.max", "max\n"),
             ("memory.high", "8192\n"),
             ("memory.events", "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6\n"),
-            ("memory.stat", "anon 10\nfile 20\nfile_mapped 7\npgfault 30\npgmajfault 40\n"),
+            ("memory.stat", "anon 10\nfile 20\nshmem 15\nfile_mapped 7\npgfault 30\npgmajfault 40\n"),
         ]);
         let seen = sample(Version::Two, &read).unwrap();
         let expected = GroupSample {
             current_bytes: 4096,
             anonymous_bytes: Some(10),
             file_bytes: Some(20),
+            shared_bytes: Some(15),
             faults: Some(30),
             major_faults: Some(40),
             limit_hits: Some(3),
@@ -190,12 +193,16 @@ mod tests {
             ("memory.limit_in_bytes", "1048576\n"),
             ("memory.failcnt", "9\n"),
             ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
-            ("memory.stat", "rss 1\ntotal_rss 10\ntotal_cache 20\ntotal_swap 5\ntotal_pgfault 30\n"),
+            (
+                "memory.stat",
+                "rss 1\ntotal_rss 10\ntotal_cache 20\ntotal_shmem 15\ntotal_swap 5\ntotal_pgfault 30\n",
+            ),
         ]);
         let seen = sample(Version::One, &read).unwrap();
         assert_eq!((seen.current_bytes, seen.limit_bytes, seen.limit_hits), (4096, Some(1 << 20), Some(9)));
         assert_eq!((seen.anonymous_bytes, seen.swap_bytes, seen.oom_kills), (Some(10), Some(5), Some(2)));
         assert_eq!((seen.faults, seen.major_faults, seen.high_bytes), (Some(30), None, None));
+        assert_eq!((seen.file_bytes, seen.shared_bytes), (Some(20), Some(15)));
     }
 
     #[test]

@@ -150,6 +150,9 @@ pub struct GroupSample {
     /// Page cache in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
+    /// Of its page cache, files in memory and shared memory, which have no place on a disk but swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_bytes: Option<u64>,
     /// Page faults of all kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<u64>,
