@@ -51,6 +51,7 @@ fn read(directory: &Path, point: &Path, version: Version) -> Option<MemoryGroup>
         usage_bytes: sample.current_bytes,
         anonymous_bytes: sample.anonymous_bytes,
         file_bytes: sample.file_bytes,
+        shared_bytes: sample.shared_bytes,
     })
 }
 

@@ -37,6 +37,8 @@ pub struct MemoryGroup {
     pub anonymous_bytes: Option<u64>,
     /// Of that, page cache.
     pub file_bytes: Option<u64>,
+    /// Of the page cache, shared memory and files in memory, which cannot be dropped either.
+    pub shared_bytes: Option<u64>,
 }
 
 /// From `/proc/PID/cgroup`: lines `number:controllers:path`, the unified hierarchy is number 0 without controllers.

@@ -217,6 +217,7 @@ mod tests {
             usage_bytes,
             anonymous_bytes: Some(100 << 20),
             file_bytes: Some(20 << 20),
+            shared_bytes: None,
         };
         let files = |pipes, sockets| Some(UnmappedFiles { pipes, sockets, ..UnmappedFiles::default() });
         view.group = Some(of(125 << 20));

@@ -141,11 +141,13 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
 
 fn memory_limit(seen: &ProcessConsultation) -> Option<Finding> {
     let group = seen.map.group.as_ref()?;
-    let limit = group.limit_bytes?;
-    // The kernel drops files from memory before it ends a process.
-    let held = group.anonymous_bytes.unwrap_or(group.usage_bytes);
+    let limit = group.limit_bytes.filter(|bytes| *bytes > 0)?;
+    // The kernel drops files from memory before it ends a process, but those that are nowhere else.
+    let held = group
+        .anonymous_bytes
+        .map_or(group.usage_bytes, |anonymous| anonymous.saturating_add(group.shared_bytes.unwrap_or(0)));
     (held >= limit / NOTABLE_PART * (NOTABLE_PART - 1)).then(|| {
-        let part = percent(held as f64 / limit.max(1) as f64);
+        let part = percent(held as f64 / limit as f64);
         Finding::new(
             Concern::MemoryLimit,
             format!(

@@ -254,6 +254,7 @@ fn a_limit_nearly_reached_and_growth_come_with_what_tells_more() {
         usage_bytes: 109 * MIB,
         anonymous_bytes: Some(100 * MIB),
         file_bytes: Some(9 * MIB),
+        shared_bytes: Some(0),
     });
     consultation.activity.rss_before_bytes -= 20 * MIB;
     assert_eq!(concerns(&consultation), [Concern::MemoryLimit, Concern::Growth]);
@@ -261,6 +262,26 @@ fn a_limit_nearly_reached_and_growth_come_with_what_tells_more() {
     assert!(text.contains("its control group /shop may use 110 MiB, and 90.9 % of that"), "{text}");
     assert!(text.contains("it grew by 20 MiB in these 10.00 s"), "{text}");
     assert!(text.contains("  faultless watch --pid 7 --for 10m\n"), "{text}");
+}
+
+#[test]
+fn shared_memory_counts_for_the_limit_and_a_limit_of_nothing_has_no_parts() {
+    let mut consultation = quiet(100, 2);
+    let mut limited = |limit_bytes| {
+        consultation.map.group = Some(MemoryGroup {
+            version: Version::Two,
+            path: "/shop".into(),
+            limit_bytes,
+            usage_bytes: 109 * MIB,
+            anonymous_bytes: Some(10 * MIB),
+            file_bytes: Some(99 * MIB),
+            shared_bytes: Some(90 * MIB),
+        });
+        consultation.text(None)
+    };
+    let text = limited(Some(110 * MIB));
+    assert!(text.contains("its control group /shop may use 110 MiB, and 90.9 % of that"), "{text}");
+    assert!(!limited(Some(0)).contains("control group /shop may use"));
 }
 
 #[test]
