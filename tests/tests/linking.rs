@@ -202,6 +202,23 @@ fn cpp_programs_link_the_static_library_whatever_else_they_link_or_replace() {
     builds_and_runs("c++", "own_new.cpp", "static-own-new", &[&archive]);
 }
 
+/// Where libc is shared, its own locks hold up who ends until the fork is over.
+#[test]
+fn a_static_program_that_ends_while_a_thread_forks_for_seconds_reports() {
+    let program = build_folder().join("exit-while-forking");
+    let archive = prefix().join("lib/libfaultless.a");
+    let mut compile = Command::new("cc");
+    compile
+        .args(["-O1", "-w", "-static", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source("exit_while_forking.c"));
+    succeeds(compile.arg("-Wl,-u,malloc").arg(archive));
+    let ended = run(&program).env("FAULTLESS", "stats:exit").output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    pass_on_skipped(&String::from_utf8_lossy(&ended.stdout));
+    assert!(ended.status.success() && said.starts_with("faultless statistics"), "{}: {said}", ended.status);
+}
+
 /// The linker takes `operator new` from the shared library, and leaves out the one that could throw.
 #[test]
 fn a_program_with_a_cpp_library_inside_is_told_to_link_the_static_library() {

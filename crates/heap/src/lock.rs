@@ -114,12 +114,16 @@ impl<T> Lock<T> {
     /// interrupted it there.
     #[cold]
     pub fn comes_free(&self) -> bool {
-        let is_free = || self.try_lock().is_some();
-        let is_free_later = || {
+        let mut looks = PATIENT_LOOKS;
+        while self.try_lock().is_none() {
+            if is_alone() || looks == 0 {
+                return false;
+            }
+            // A fork ends, however long the kernel copies what is mapped.
+            looks -= u32::from(!is_forking_elsewhere());
             os::sleep_ns(LAST_PAUSE_NS);
-            is_free()
-        };
-        is_free() || !is_alone() && (1..PATIENT_LOOKS).any(|_| is_free_later())
+        }
+        true
     }
 
     /// True if this thread already holds the lock, for a fork.
@@ -241,6 +245,19 @@ pub fn is_forking() -> bool {
 /// Whether this thread holds locks for a fork.
 #[cfg(loom)]
 pub fn is_forking() -> bool {
+    false
+}
+
+/// Whether another thread holds locks for a fork.
+#[cfg(not(loom))]
+fn is_forking_elsewhere() -> bool {
+    // ORDERING: Relaxed; who asks looks again.
+    FORKING.load(Ordering::Relaxed) != NOBODY && !is_forking()
+}
+
+/// As far as the model goes nobody forks.
+#[cfg(loom)]
+fn is_forking_elsewhere() -> bool {
     false
 }
 
