@@ -76,7 +76,8 @@ int write_record(struct ring *ring, enum kind kind, const uint64_t *words, unsig
     uint64_t header = (uint64_t)kind | length << 32;
     put(ring, at, &header, 8);
     put(ring, at + 8, words, number * 8);
-    put(ring, at + 8 + number * 8, more, more_bytes);
+    if (more_bytes > 0)
+        put(ring, at + 8 + number * 8, more, more_bytes);
     atomic_store_explicit(&ring->head, at + length, memory_order_release);
     return 1;
 }
