@@ -136,6 +136,15 @@ static void write_head(struct own *mine)
     head->rings = 1;
 }
 
+void point_into(struct own *mine, uint8_t *memory, struct tracked (*tracked)[WAYS])
+{
+    mine->head = (struct head *)memory;
+    mine->rings = (struct ring *)(memory + PAGE);
+    mine->spill = (struct spilled *)(memory + SPILL_AT);
+    mine->bare = memory + BARE_RINGS_AT;
+    mine->tracked = tracked;
+}
+
 static void set_up(struct own *mine)
 {
     mine->state = CANNOT_BE;
@@ -152,11 +161,9 @@ static void set_up(struct own *mine)
         munmap(memory, FILE_BYTES);
         return;
     }
-    mine->head = (struct head *)memory;
-    mine->rings = (struct ring *)(memory + PAGE);
-    mine->spill = (struct spilled *)(memory + SPILL_AT);
-    mine->bare = memory + BARE_RINGS_AT;
-    mine->tracked = tracked;
+    /* What a call that a fork interrupted did in the child, too, is not of this file. */
+    mine->next_id = mine->reserved = mine->roomy = 0;
+    point_into(mine, memory, tracked);
     mine->ring_states[0] = FREE;
     write_head(mine);
     save_maps();

@@ -48,6 +48,9 @@ extern _Atomic uint32_t generation;
 /* Begins the file where there is none, by whoever comes first: true for that one. */
 int begin_file(void);
 
+/* The file is in memory there; the blocks that are remembered are `tracked`. */
+void point_into(struct own *mine, uint8_t *memory, struct tracked (*tracked)[WAYS]);
+
 /* False where there is no room. */
 int make_room_in_file(uint64_t at, uint64_t bytes);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 #include "os.h"
@@ -30,6 +31,9 @@ static THREAD_LOCAL uint32_t my_bareness;
 static THREAD_LOCAL uint8_t is_leaving;
 static pthread_key_t key;
 static int has_key;
+/* What `own` says before a fork; a child finds it wiped. */
+static THREAD_LOCAL uint8_t *parents_memory;
+static THREAD_LOCAL struct tracked (*parents_tracked)[WAYS];
 
 static int is_bare(const struct ring *ring)
 {
@@ -176,6 +180,32 @@ static struct ring *take_and_begin_ring(struct own *mine)
     return ring;
 }
 
+static void before_fork(void)
+{
+    parents_memory = has_file(own) && my_ring && my_generation == generation ? (uint8_t *)own->head : NULL;
+    parents_tracked = own ? own->tracked : NULL;
+}
+
+/*
+ * A signal handler may fork while this thread counts a call, and the child return there: it finishes in memory that
+ * nobody reads, at the places of the file that it does not have.
+ */
+static void in_child(void)
+{
+    if (parents_memory == NULL)
+        return;
+    point_into(own, parents_memory, parents_tracked);
+    const struct {
+        void *at;
+        uint64_t bytes;
+    } parts[] = {{own->head, PAGE},
+                 {own->spill, SPILL_PLACES * sizeof(struct spilled)},
+                 {my_ring, is_bare(my_ring) ? BARE_RING_BYTES : sizeof(struct ring)}};
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    for (unsigned part = 0; part < sizeof parts / sizeof *parts; part++)
+        mmap(parts[part].at, parts[part].bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
 static COLD struct ring *attach(void)
 {
     /* A thread that found no room stays unseen: to ask again at each call would cost more than malloc. */
@@ -186,8 +216,10 @@ static COLD struct ring *attach(void)
     }
     busy = 1;
     int error = errno;
-    if (begin_file() && !has_key && pthread_key_create)
+    if (begin_file() && !has_key && pthread_key_create) {
         has_key = pthread_key_create(&key, release_ring) == 0;
+        pthread_atfork(before_fork, NULL, in_child);
+    }
     /* While another thread sets up, this one is not counted; there is only one thread after fork and at the start. */
     struct ring *ring = has_file(own) ? take_and_begin_ring(own) : NULL;
     errno = error;

@@ -80,6 +80,7 @@ fn programs_are_started_from_busy_processes() {
 #[test]
 fn a_signal_handler_forks_in_the_middle_of_malloc() {
     Program::new("fork_in_signal.c").passes();
+    Program::new("fork_returns.c").passes();
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn the_recorder_does_nothing_that_is_undefined() {
         return;
     }
     let recordings = build_folder().join("checked-recordings");
-    for name in ["realloc_edges", "remote_free", "short_threads", "spawn"] {
+    for name in ["fork_returns", "realloc_edges", "remote_free", "short_threads", "spawn"] {
         let source = folder("tests/c").join(format!("{name}.c"));
         let (program, output) = compiled(&format!("recorded-{name}"), &[source], &[]);
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
