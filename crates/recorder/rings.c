@@ -143,10 +143,13 @@ static COLD void give_back(struct ring *ring)
 static void release_ring(void *unused)
 {
     (void)unused;
-    if (my_ring && has_file(own) && my_generation == generation)
-        give_back(my_ring);
+    struct ring *ring = my_ring;
     my_ring = NULL;
     is_leaving = 1;
+    /* A signal handler that calls malloc from here on must not write into a ring that may be another thread's. */
+    atomic_signal_fence(memory_order_seq_cst);
+    if (ring && has_file(own) && my_generation == generation)
+        give_back(ring);
 }
 
 /* The ring is this thread's from here on; of one that is leaving, until the call has been counted. */
