@@ -176,7 +176,7 @@ impl ProcessConsultation {
             let is_open = !heap.walks.is_empty() || heap.other.is_none() || heap.faultless.is_some();
             is_open && heap.changed_caches() == 0
         });
-        is_heap_seen && self.are_calls_seen()
+        is_heap_seen && self.are_calls_seen() && !finding::is_much_in_doubt(self)
     }
 
     /// Whether it was seen what goes back to the kernel and is taken again.

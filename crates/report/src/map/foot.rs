@@ -102,9 +102,14 @@ fn unrecognised(view: &MapView) -> String {
         0 => "none".into(),
         bytes => format!("only {}", size(bytes)),
     };
+    let [unknown, own] = [Kind::Unknown, Kind::OwnMapping].map(|kind| view.rss_bytes(kind));
+    let in_doubt = match (unknown, own) {
+        (_, own) if own < unknown / NOTABLE_PART => format!("unknown {}", size(unknown)),
+        (unknown, _) if unknown < own / NOTABLE_PART => format!("{} of own mappings", size(own)),
+        _ => format!("unknown {} and of the {} of own mappings", size(unknown), size(own)),
+    };
     format!(
-        "{allocator} is loaded and {known} of its memory is recognised: much of the unknown {} may be what it serves\n",
-        size(view.rss_bytes(Kind::Unknown))
+        "{allocator} is loaded and {known} of its memory is recognised: much of the {in_doubt} may be what it serves\n"
     )
 }
 
@@ -305,6 +310,18 @@ mod tests {
         };
         let line = "rpmalloc is loaded and none of its memory is recognised: much of the unknown 1 MiB may be what it serves";
         assert!(foot_beside("librpmalloc.so").contains(line), "{}", foot_beside("librpmalloc.so"));
+        let own = "7f0009300000-7f0009400000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nVmFlags: rd\n";
+        let mut mappings = library("librpmalloc.so");
+        mappings.extend(mappings::parse(own.as_bytes()).unwrap());
+        let mut parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        for (first, said) in
+            [(2, "unknown 1 MiB and of the 1 MiB of own mappings"), (0, "2 MiB of own mappings")]
+        {
+            let anonymous = parts[first..].iter_mut().filter(|part| part.kind == Kind::Unknown);
+            anonymous.for_each(|part| part.kind = Kind::OwnMapping);
+            let text = super::text(&MapView::new("saved".into(), None, mappings.clone(), parts.clone()));
+            assert!(text.contains(&format!("recognised: much of the {said} may be what")), "{text}");
+        }
         assert!(!foot_beside("libc.so.6").contains("recognised"));
     }
 }

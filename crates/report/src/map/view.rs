@@ -86,17 +86,27 @@ impl MapView {
         totals::unknown_share(&self.totals)
     }
 
-    /// The allocator library that is loaded, if none of the memory is known as its by its records, or by name, and more is unknown than
-    /// variables point to.
+    /// The allocator library that is loaded, if none of the memory is known as its by its records, or by name, and more may be its than
+    /// its variables point to: a variable of the program's may point to a block that begins where its mapping does.
     #[must_use]
     pub fn unseen_allocator(&self) -> Option<Allocator> {
         let allocator = mappings::allocator(&self.mappings);
         let kind = Kind::Allocator(allocator);
         let is_another = !matches!(allocator, Allocator::Libc | Allocator::LibcDebug);
-        let is_seen =
-            self.parts.iter().any(|part| part.kind == kind && part.evidence.strength > Strength::Pointer);
-        let is_unseen = is_another && !is_seen && self.rss_bytes(kind) < self.rss_bytes(Kind::Unknown);
+        let may_be_its = self.rss_bytes(Kind::Unknown) + self.rss_bytes(Kind::OwnMapping);
+        let is_unseen =
+            is_another && !self.is_proven(|found| found == kind) && self.rss_bytes(kind) < may_be_its;
         is_unseen.then_some(allocator)
+    }
+
+    /// Whether memory of another allocator than glibc's is known as its by its records, or by name.
+    #[must_use]
+    pub fn is_allocator_proven(&self) -> bool {
+        self.is_proven(|kind| matches!(kind, Kind::MuslHeap | Kind::Allocator(_)))
+    }
+
+    fn is_proven(&self, is_meant: impl Fn(Kind) -> bool) -> bool {
+        self.parts.iter().any(|part| is_meant(part.kind) && part.evidence.strength > Strength::Pointer)
     }
 
     /// Resident bytes of one kind.
@@ -140,6 +150,7 @@ mod tests {
         let its = Kind::Allocator(Allocator::Snmalloc);
         for (kind, strength, unseen) in [
             (Kind::Unknown, Strength::Pattern, Some(Allocator::Snmalloc)),
+            (Kind::OwnMapping, Strength::Pointer, Some(Allocator::Snmalloc)),
             (its, Strength::Pointer, None),
             (its, Strength::Contents, None),
         ] {

@@ -173,7 +173,7 @@ fn swap(seen: &ProcessConsultation) -> Option<Finding> {
 fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
     let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes());
     // What nothing is known of may be malloc's.
-    let is_known = seen.map.unknown_share() < MUCH_UNKNOWN && seen.map.unseen_allocator().is_none();
+    let is_known = part_in_doubt(seen) < MUCH_UNKNOWN && seen.map.unseen_allocator().is_none();
     (is_known && all >= LEAST_RSS_BYTES && mallocs < all / 2).then(|| {
         let part = percent(mallocs as f64 / all as f64);
         Finding::new(
@@ -186,17 +186,34 @@ fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
     })
 }
 
+/// What may be malloc's of what is resident: what nothing is known of, and, where nobody knows who serves malloc, what a variable points
+/// to, which may be the start of a block.
+fn in_doubt_bytes(seen: &ProcessConsultation) -> u64 {
+    let is_glibcs = seen.heap.as_ref().is_some_and(|heap| !heap.walks.is_empty() && heap.other.is_none());
+    let is_served_by_known = is_glibcs || seen.map.is_allocator_proven();
+    let own = if is_served_by_known { 0 } else { seen.map.rss_bytes(Kind::OwnMapping) };
+    seen.map.rss_bytes(Kind::Unknown) + own
+}
+
+fn part_in_doubt(seen: &ProcessConsultation) -> f64 {
+    in_doubt_bytes(seen) as f64 / seen.map.sum().rss_bytes.max(1) as f64
+}
+
+/// Whether so much may be malloc's that nothing is said of the rest.
+pub(super) fn is_much_in_doubt(seen: &ProcessConsultation) -> bool {
+    seen.map.sum().rss_bytes >= LEAST_RSS_BYTES && part_in_doubt(seen) >= MUCH_UNKNOWN
+}
+
 /// An allocator that is loaded, and whose memory bears no mark, is named by what is said of residence.
 fn unknown(seen: &ProcessConsultation) -> Option<Finding> {
-    let (all, part) = (seen.map.sum().rss_bytes, seen.map.unknown_share());
-    (all >= LEAST_RSS_BYTES && part >= MUCH_UNKNOWN && seen.map.unseen_allocator().is_none()).then(|| {
+    (is_much_in_doubt(seen) && seen.map.unseen_allocator().is_none()).then(|| {
         Finding::new(
             Concern::Residence,
             format!(
                 "{} of what is resident ({}) is memory of which nothing proves whose it is: the program's own mappings, or those of an \
                  allocator that is linked into it",
-                size(seen.map.rss_bytes(Kind::Unknown)),
-                percent(part)
+                size(in_doubt_bytes(seen)),
+                percent(part_in_doubt(seen))
             ),
         )
     })

@@ -134,6 +134,35 @@ fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
     assert_eq!(concerns(&quiet(2, 8)), [], "too small to matter");
 }
 
+/// A process with 2 MiB of a mapped file and 100 MiB to whose start a variable of the program's points.
+fn with_own_mapping() -> ProcessConsultation {
+    let mut consultation = quiet(100, 2);
+    let MapView { mappings, mut parts, .. } = consultation.map;
+    for part in parts.iter_mut().filter(|part| part.kind == Kind::MainHeap) {
+        part.kind = Kind::OwnMapping;
+    }
+    consultation.map = MapView::new("server (7)".into(), Some(7), mappings, parts);
+    consultation
+}
+
+#[test]
+fn what_a_variable_points_to_may_be_of_an_allocator_that_nobody_knows() {
+    let mut consultation = with_own_mapping();
+    let text = consultation.text(None);
+    assert_eq!(concerns(&consultation), [Concern::Residence], "{text}");
+    assert!(
+        text.contains("100 MiB of what is resident (98.0 %) is memory of which nothing proves"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Verdict: leave its allocator alone, as far as it could be seen: nothing"),
+        "{text}"
+    );
+    let of_glibc = with_changed_caches(Source::Process(None), 0);
+    consultation.heap.as_mut().unwrap().walks = of_glibc.walks;
+    assert_eq!(concerns(&consultation)[0], Concern::Elsewhere, "it is glibc that serves malloc");
+}
+
 #[test]
 fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
