@@ -230,7 +230,7 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     {
         let part = percent(trapped as f64 / resident.max(1) as f64);
         let arenas = several(walks.iter().map(|walk| walk.arenas.len() as u64).sum(), "arena");
-        let found = Finding::new(
+        let mut found = Finding::new(
             Concern::Trapped,
             format!(
                 "{} of the {} that glibc's malloc has resident are free inside it ({part}, in {arenas})",
@@ -238,11 +238,17 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
                 size(resident)
             ),
         );
-        return Some(Finding {
-            advice: remedy(most_trapped),
-            waste: Some(format!("{} of memory", size(trapped))),
-            ..found
-        });
+        let mut waste = format!("{} of memory", size(trapped));
+        let mut advice: Vec<String> = remedy(most_trapped).into_iter().collect();
+        let shared = shared_bytes(seen).min(trapped);
+        if shared >= LEAST_TRAPPED_BYTES && shared >= resident / NOTABLE_PART {
+            let also = format!(", up to {} of it shared with other processes", size(shared));
+            found.sentence += &format!("{also} since a fork: it is in the RSS of each, and in memory once");
+            waste += &also;
+            advice.push(SHARED.into());
+        }
+        let advice = (!advice.is_empty()).then(|| advice.join(" "));
+        return Some(Finding { advice, waste: Some(waste), ..found });
     }
     let is_most = resident >= seen.activity.rss_after_bytes / 2;
     (is_most && walks.iter().any(is_in_use)).then(|| {
@@ -253,6 +259,16 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
         .advised("no trim, no setting and no other allocator gives that back; churn --malloc names who asks for what is not freed")
     })
 }
+
+/// Resident bytes of glibc's malloc in pages that other processes have, too: who forks shares what neither writes to.
+fn shared_bytes(seen: &ProcessConsultation) -> u64 {
+    let is_glibcs = |kind: Kind| matches!(kind, Kind::MainHeap | Kind::GlibcHeap | Kind::GlibcLargeBlock);
+    let totals = seen.map.totals.iter().filter(|total| is_glibcs(total.kind));
+    totals.map(|total| total.usage.shared_clean_bytes + total.usage.shared_dirty_bytes).sum()
+}
+
+const SHARED: &str = "What is shared is free memory only when each of these processes has given it back: what is free when a \
+                      process forks is best given back before that.";
 
 fn served(seen: &ProcessConsultation) -> Option<Finding> {
     let heap = seen.heap.as_ref()?;

@@ -164,6 +164,36 @@ fn what_a_variable_points_to_may_be_of_an_allocator_that_nobody_knows() {
 }
 
 #[test]
+fn what_a_forked_process_shares_is_not_told_as_memory_that_it_alone_wastes() {
+    let of = |shared_mib: u64| {
+        let mut consultation = quiet(100, 2);
+        let mut walk = with_changed_caches(Source::Process(None), 0).walks.remove(0);
+        walk.mapped.resident_bytes = 0;
+        walk.total.holding.resident_bytes = 100 * MIB;
+        walk.total.holding.whole_free_bytes = 90 * MIB;
+        walk.total.returnable_bytes = 90 * MIB;
+        consultation.heap.as_mut().unwrap().walks = vec![walk];
+        for total in consultation.map.totals.iter_mut().filter(|total| total.kind == Kind::MainHeap) {
+            total.usage.shared_dirty_bytes = shared_mib * MIB;
+        }
+        consultation
+    };
+    let text = of(95).text(None);
+    let says = "(90.0 %, in 0 arenas), up to 90 MiB of it shared with other processes since a fork: it is in the RSS of each";
+    assert!(
+        text.contains(says) && text.contains("What is shared is free memory only when each of these"),
+        "{text}"
+    );
+    assert!(
+        text.contains("wastes 90 MiB of memory, up to 90 MiB of it shared with other processes; the"),
+        "{text}"
+    );
+    assert!(of(40).text(None).contains("up to 40 MiB of it shared"));
+    let alone = of(8).text(None);
+    assert!(alone.contains("wastes 90 MiB of memory;") && !alone.contains("shared"), "{alone}");
+}
+
+#[test]
 fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
     let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
