@@ -14,7 +14,7 @@ use faultless_diagnosis::environment::{Facts, Finding, check};
 use faultless_diagnosis::loaded_data;
 use faultless_diagnosis::preload::Purpose;
 use faultless_diagnosis::tuning::{Evidence, Tuning, derive};
-use faultless_diagnosis::verdict::{ArmResult, Scope, do_endings_agree, is_killed, judge};
+use faultless_diagnosis::verdict::{ArmResult, Scope, Yardstick, do_endings_agree, is_killed, judge};
 use faultless_probe::loader;
 use faultless_probe::machine::{killed_for_memory, numa_nodes};
 use faultless_probe::place::{self, PrivateDirectory};
@@ -222,8 +222,9 @@ fn conclude(
     let mut doubts = doubts(patient, &look, &arms, observation.unreached);
     doubts.extend((tried.killed > 0).then(|| of_memory(tried.killed)));
     let scope = if tried.killed > 0 { Scope::Killed } else { scope(&arms, &doubts, &orphans) };
+    let yardstick = Yardstick { page_bytes: page_bytes(), peaks_bytes: observation.peaks_bytes };
     let verdict =
-        judge(&arms, scope, page_bytes()).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
+        judge(&arms, scope, yardstick).ok_or_else(|| Failure::Failed("no run was measured".into()))?;
     let heap = observation.largest;
     let mut remarks = remarks(&arms, &remedies, observation.has_several_processes);
     remarks.extend(tried.residence);
@@ -253,6 +254,9 @@ fn conclude(
     })
 }
 
+/// What a program has resident beside its heap, where nobody looked.
+const SMALL_PROGRAM_BYTES: u64 = 4 << 20;
+
 /// What one run under the library showed.
 struct Observation {
     /// The report of its largest heap; none where a process that left no report was larger by far than those that did, as a server that
@@ -264,6 +268,8 @@ struct Observation {
     unreached: Option<String>,
     /// Whether there were several, reports or not.
     has_several_processes: bool,
+    /// What these had at their peaks together; nothing of a single one.
+    peaks_bytes: u64,
 }
 
 fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observation, Failure> {
@@ -286,6 +292,12 @@ fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observ
         let fits = views.iter().filter(move |(pid, _)| is_reported(pid) == is_wanted);
         fits.map(|(_, view)| view.bytes).max().unwrap_or(0)
     };
+    // Those that live for a moment are seen by their reports alone.
+    let heap_of = |pid| reports.get(pid).map_or(0, |report: &HeapReport| report.heap_peak_bytes);
+    let of_views = views.iter().map(|(pid, view)| view.bytes.max(heap_of(pid)));
+    let unseen = reports.keys().filter(|pid| !views.contains_key(pid));
+    let processes: Vec<u64> = of_views.chain(unseen.map(|pid| heap_of(pid) + SMALL_PROGRAM_BYTES)).collect();
+    let peaks_bytes = if processes.len() > 1 { processes.iter().sum() } else { 0 };
     let heap_peak = reports.values().map(|report| report.heap_peak_bytes).max().unwrap_or(0);
     let is_missing = doubt::is_far_larger(seen(false), heap_peak.max(seen(true)));
     let mut reports: Vec<HeapReport> = reports.into_values().collect();
@@ -294,6 +306,7 @@ fn observe(patient: &Patient, files: &Files, signals: &Signals) -> Result<Observ
     let mut own_mallocs = HashMap::new();
     let observed: Vec<Observed> = views.values().map(|view| observed(view, &mut own_mallocs)).collect();
     Ok(Observation {
+        peaks_bytes,
         has_several_processes: !reports.is_empty() || views.len() > 1,
         largest: largest.filter(|_| !is_missing),
         others: reports,

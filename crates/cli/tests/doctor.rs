@@ -119,6 +119,15 @@ fn figures_of_several_processes_are_said_to_be() {
 }
 
 #[test]
+fn a_script_whose_commands_bring_in_their_memory_once_each_is_not_said_to_do_so_again_and_again() {
+    let place = Place::with_temporary("once-each");
+    let script = "for turn in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do ls / >&2; done";
+    let output = doctor(&place, &["-n", "1", "--json", "--", "sh", "-c", script]).output().unwrap();
+    let sentence = json(&output)["verdict"]["sentence"].to_string();
+    assert!(sentence.contains("Nothing helps") && !sentence.contains("times over"), "{sentence}");
+}
+
+#[test]
 fn progress_names_an_odd_command_in_one_line() {
     let place = Place::with_temporary("odd");
     let program = place.file("odd\nname");

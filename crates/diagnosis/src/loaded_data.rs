@@ -160,10 +160,11 @@ mod tests {
     use super::*;
     use crate::effect::tests::runs;
     use crate::tuning::tests::bin;
-    use crate::verdict::{Scope, judge};
+    use crate::verdict::{Scope, Yardstick, judge};
     use faultless_records::measurement::Ending;
 
     const MIB: u64 = 1 << 20;
+    const YARDSTICK: Yardstick = Yardstick { page_bytes: 4096, peaks_bytes: 0 };
 
     fn gallery() -> HeapReport {
         HeapReport {
@@ -191,7 +192,7 @@ mod tests {
 
     fn recognised(report: &HeapReport, faults: [u64; 3], numa_nodes: usize) -> Option<LoadedData> {
         let arms = arms(faults);
-        let verdict = judge(&arms, Scope::All, 4096).unwrap();
+        let verdict = judge(&arms, Scope::All, YARDSTICK).unwrap();
         recognise(Some(report), &arms, &verdict.arms, numa_nodes)
     }
 
@@ -235,7 +236,7 @@ mod tests {
     fn an_arm_whose_figures_do_not_compare_is_no_cure() {
         let mut arms = arms([190_000, 185_000, 500]);
         arms[2].runs.iter_mut().for_each(|run| run.ending = Ending::Exited(1));
-        let verdict = judge(&arms, Scope::All, 4096).unwrap();
+        let verdict = judge(&arms, Scope::All, YARDSTICK).unwrap();
         let found = recognise(Some(&gallery()), &arms, &verdict.arms, 1).unwrap();
         assert!(found.cures().is_empty() && found.left.len() == 1, "{}", found.sentences());
     }

@@ -45,6 +45,15 @@ pub enum Scope {
     Killed,
 }
 
+/// What minor faults are measured by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yardstick {
+    /// What each brings in, at least.
+    pub page_bytes: u64,
+    /// What several processes have at their own peaks, together: each brings its memory in once. Nothing of a single one.
+    pub peaks_bytes: u64,
+}
+
 /// One arm's figures, and its effect where it has one.
 #[derive(Debug, Clone)]
 pub struct ArmVerdict {
@@ -79,11 +88,11 @@ const NEARLY: f64 = 1.05;
 /// From here on memory was faulted in again, beyond what starting a program takes.
 const MANY_TIMES_OVER: f64 = 3.0;
 
-/// Judges all arms against the one as it is, by figures of such a scope, where pages have so many bytes.
+/// Judges all arms against the one as it is, by figures of such a scope.
 ///
 /// `None` when no arm is as it is or an arm has no runs.
 #[must_use]
-pub fn judge(arms: &[ArmResult], scope: Scope, page_bytes: u64) -> Option<Verdict> {
+pub fn judge(arms: &[ArmResult], scope: Scope, yardstick: Yardstick) -> Option<Verdict> {
     let base_place = arms.iter().position(|arm| arm.role == Role::AsIs)?;
     let figures: Option<Vec<Figures>> = arms.iter().map(|arm| Figures::of(&arm.runs)).collect();
     let figures = figures?;
@@ -107,8 +116,7 @@ pub fn judge(arms: &[ArmResult], scope: Scope, page_bytes: u64) -> Option<Verdic
         .map(|((arm, verdict), obstacle)| Remedy { arm, verdict, obstacle })
         .collect();
     let best_libc = best_libc(&remedies);
-    let findings =
-        Findings { remedies: &remedies, base: &base, best_libc, scope, page_bytes: page_bytes as f64 };
+    let findings = Findings { remedies: &remedies, base: &base, best_libc, scope, yardstick };
     let lasting = findings.lasting_faults().filter(|_| !findings.something_helps() && scope == Scope::All);
     let (faultless_helps, faults_stay) = (findings.faultless_helps(), lasting.is_some());
     let sentence = findings.sentence(lasting);
@@ -245,7 +253,7 @@ struct Findings<'a> {
     base: &'a Figures,
     best_libc: Option<usize>,
     scope: Scope,
-    page_bytes: f64,
+    yardstick: Yardstick,
 }
 
 impl Findings<'_> {
@@ -282,7 +290,7 @@ impl Findings<'_> {
         // A command that is linked with Faultless, or a machine all of whose programs are started with it.
         let is_alone = self.remedies.iter().flat_map(|remedy| &remedy.arm.runs).all(ran_faultless);
         if self.something_helps() {
-            let cause = cause(self.base, self.page_bytes);
+            let cause = cause(self.base, self.yardstick);
             vec![match self.scope {
                 Scope::Doubtful | Scope::Killed => format!("in figures that are in doubt, {cause}"),
                 Scope::All | Scope::Part => cause,
@@ -359,7 +367,7 @@ impl Findings<'_> {
         let faults = |remedy: &Remedy<'_>| remedy.verdict.effect.map(|effect| effect.faults);
         let stay = faults(self.faultless()?) == Some(Change::Same)
             && self.remedies.iter().all(|remedy| faults(remedy) != Some(Change::Less));
-        let faults = many_times_over(self.base, self.page_bytes).filter(|_| stay)?;
+        let faults = many_times_over(self.base, self.yardstick).filter(|_| stay)?;
         Some(format!("its {faults}, and nothing that was tried takes them away"))
     }
 }
@@ -385,20 +393,23 @@ fn nothing_helps(remedies: &[Remedy<'_>], scope: Scope) -> &'static str {
 }
 
 /// What the command suffers from as it is, where the figures show it.
-fn cause(base: &Figures, page_bytes: f64) -> String {
-    match many_times_over(base, page_bytes) {
+fn cause(base: &Figures, yardstick: Yardstick) -> String {
+    match many_times_over(base, yardstick) {
         Some(faults) => format!("as it is, {faults} ({:.2} s of system time)", base.system.median),
         None => "the allocator makes a difference".into(),
     }
 }
 
-/// How often the faults could have brought in the whole peak resident memory, where that is often: at least, as a huge
-/// page is one fault.
-fn many_times_over(base: &Figures, page_bytes: f64) -> Option<String> {
-    let faults = base.minor_faults.median;
-    let times_over = faults * page_bytes / base.peak_rss.median.max(page_bytes);
-    (times_over >= MANY_TIMES_OVER)
-        .then(|| format!("{} minor faults bring in the peak RSS {times_over:.0} times over", number(faults)))
+/// How often the faults could have brought in the whole peak resident memory, of several processes that of each, where that is often: at
+/// least, as a huge page is one fault.
+fn many_times_over(base: &Figures, yardstick: Yardstick) -> Option<String> {
+    let (faults, page_bytes) = (base.minor_faults.median, yardstick.page_bytes as f64);
+    let peak_bytes = base.peak_rss.median.max(yardstick.peaks_bytes as f64).max(page_bytes);
+    let times_over = faults * page_bytes / peak_bytes;
+    let whose = if yardstick.peaks_bytes > 0 { "each process's" } else { "the" };
+    (times_over >= MANY_TIMES_OVER).then(|| {
+        format!("{} minor faults bring in {whose} peak RSS {times_over:.0} times over", number(faults))
+    })
 }
 
 /// A count in a sentence.

@@ -240,8 +240,10 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use faultless_diagnosis::verdict::{Scope, judge};
+    use faultless_diagnosis::verdict::{Scope, Yardstick, judge};
     use faultless_records::measurement::{FinalView, Measurement};
+
+    const YARDSTICK: Yardstick = Yardstick { page_bytes: 4096, peaks_bytes: 0 };
 
     fn of_a_command_that_fails(output: &str) -> Consultation {
         let run = Measurement {
@@ -269,7 +271,7 @@ mod tests {
             heap: None,
             tuning: Tuning::default(),
             loaded_data: None,
-            verdict: judge(&arms, Scope::All, 4096).unwrap(),
+            verdict: judge(&arms, Scope::All, YARDSTICK).unwrap(),
             arms,
             remarks: Vec::new(),
             doubts: Vec::new(),
@@ -292,7 +294,7 @@ mod tests {
             arm.runs[0].minor_faults = 90_000;
         }
         consultation.command = vec!["my server".into()];
-        consultation.verdict = judge(&consultation.arms, Scope::All, 4096).unwrap();
+        consultation.verdict = judge(&consultation.arms, Scope::All, YARDSTICK).unwrap();
         let (text, page) = (consultation.text(None), html::html(&consultation));
         for line in ["faultless faults -- 'my server'\n", "faultless churn -- 'my server'\n"] {
             assert!(text.contains(&format!("  {line}")), "{text}");
@@ -337,7 +339,7 @@ mod tests {
         assert_eq!(page.matches("<circle").count(), 8, "a ring for each run");
         let mut faster = of_a_command_that_fails("");
         faster.arms[1].runs.iter_mut().for_each(|run| run.minor_faults = 90_000);
-        faster.verdict = judge(&faster.arms, Scope::All, 4096).unwrap();
+        faster.verdict = judge(&faster.arms, Scope::All, YARDSTICK).unwrap();
         assert_eq!(html::html(&faster).matches("<g class=\"more\">").count(), 1);
     }
 

@@ -1,12 +1,14 @@
 use super::*;
 use crate::effect::tests::runs;
 
+const ONE_PROCESS: Yardstick = Yardstick { page_bytes: 4096, peaks_bytes: 0 };
+
 fn judge(arms: &[ArmResult]) -> Option<Verdict> {
     judge_in(Scope::All, arms)
 }
 
 fn judge_in(scope: Scope, arms: &[ArmResult]) -> Option<Verdict> {
-    super::judge(arms, scope, 4096)
+    super::judge(arms, scope, ONE_PROCESS)
 }
 
 fn setting(variable: &'static str) -> Setting {
@@ -403,11 +405,32 @@ fn as_many_faults_bring_in_more_where_pages_are_larger() {
         arm("libc as is", Role::AsIs, runs(1.2, 30_000, 100, 14)),
         arm("Faultless", Role::Faultless, under_faultless(0.5, 1_000, 100, 14)),
     ];
-    let of_pages = |bytes| super::judge(&arms, Scope::All, bytes).unwrap().sentence;
+    let of_pages = |page_bytes| {
+        super::judge(&arms, Scope::All, Yardstick { page_bytes, ..ONE_PROCESS }).unwrap().sentence
+    };
     assert!(of_pages(4 << 10).starts_with("The allocator makes a difference"), "{}", of_pages(4 << 10));
     let large = of_pages(64 << 10);
     assert!(
         large.starts_with("As it is, 30,000 minor faults bring in the peak RSS 19 times over"),
         "{large}"
     );
+}
+
+#[test]
+fn processes_that_each_bring_in_their_memory_once_are_not_said_to_bring_it_in_many_times_over() {
+    let of_processes = |faulting: u64, ours: f64| {
+        let arms = [
+            arm("libc as is", Role::AsIs, runs(1.2, faulting, 40, 14)),
+            arm("Faultless", Role::Faultless, under_faultless(ours, faulting, 40, 14)),
+        ];
+        let verdict =
+            super::judge(&arms, Scope::All, Yardstick { peaks_bytes: 400 << 20, ..ONE_PROCESS }).unwrap();
+        (verdict.sentence, verdict.faults_stay)
+    };
+    // Ten processes of 40 MiB, then one of them that brings it in again and again.
+    let (once, stay) = of_processes(100_000, 1.2);
+    assert!(!stay && once.starts_with("Nothing helps, leave the allocator alone; Faultless"), "{once}");
+    assert!(of_processes(100_000, 0.5).0.starts_with("The allocator makes a difference"));
+    let (often, stay) = of_processes(1_000_000, 1.2);
+    assert!(stay && often.contains("faults bring in each process's peak RSS 10 times over"), "{often}");
 }
