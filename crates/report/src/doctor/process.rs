@@ -56,11 +56,19 @@ impl Activity {
         Some(self.user_s + self.system_s).filter(|all| *all >= LEAST_PROCESSOR_S)
     }
 
+    /// Whether the program itself, with malloc in it, takes time that matters.
+    fn is_busy(&self) -> bool {
+        self.processor_s().is_some() && self.user_s >= self.seconds * BUSY_PART
+    }
+
     /// The kernel's part of the processor time; none where it used hardly any.
     fn part_of_kernel(&self) -> Option<f64> {
         self.processor_s().map(|all| self.system_s / all)
     }
 }
+
+/// From this part of a processor on, in the program itself, the time that malloc's calls take may matter.
+const BUSY_PART: f64 = 0.1;
 
 /// Of less processor time no parts are told: it is counted in ticks of 10 ms.
 const LEAST_PROCESSOR_S: f64 = 0.1;
@@ -165,6 +173,16 @@ impl ProcessConsultation {
         if has(Concern::InUse) {
             return format!(
                 "leave its allocator alone as to its memory{unseen}: the program itself uses what malloc has"
+            );
+        }
+        if self.activity.is_busy() {
+            let compared = match self.obstacle {
+                Some(_) => "",
+                None => ": faultless doctor -- CMD compares it on a fixed amount of work",
+            };
+            return format!(
+                "leave its allocator alone as to memory and page faults{unseen}: nothing was found that it wastes; what its calls \
+                 take of its processor time was not seen{compared}"
             );
         }
         format!("leave its allocator alone{unseen}: nothing was found that it wastes")

@@ -194,6 +194,28 @@ fn what_a_forked_process_shares_is_not_told_as_memory_that_it_alone_wastes() {
 }
 
 #[test]
+fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
+    let busy = |heap_mib, file_mib, user_s| {
+        let quiet = quiet(heap_mib, file_mib);
+        ProcessConsultation { activity: Activity { user_s, ..quiet.activity }, ..quiet }
+    };
+    let of_calls = busy(100, 2, 1.0);
+    let says = "leave its allocator alone as to memory and page faults: nothing was found that it wastes; what its calls take of its \
+                processor time was not seen";
+    assert_eq!(
+        verdict_of(&of_calls),
+        format!("{says}: faultless doctor -- CMD compares it on a fixed amount of work")
+    );
+    // Its command line goes on for as long as it is let, and does more or less in that time.
+    assert_eq!(line_of(&of_calls), None);
+    let obstacle = Some("a preload does not reach server: it is linked statically".into());
+    assert_eq!(verdict_of(&ProcessConsultation { obstacle, ..of_calls }), says);
+    assert!(verdict_of(&busy(100, 2, 0.9)).starts_with("leave its allocator alone: nothing"));
+    let elsewhere = busy(2, 100, 5.0);
+    assert!(verdict_of(&elsewhere).starts_with("leave its allocator alone as to its memory: most"));
+}
+
+#[test]
 fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
     let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
