@@ -158,7 +158,7 @@ impl ProcessConsultation {
                         .into()
                 }
                 true => {
-                    "its allocator is not the cause of its page faults: nothing is given back and soon taken again"
+                    "its allocator is not the cause of its page faults: no memory without a file is given back and soon taken again"
                         .into()
                 }
                 false => "its page faults cost time; whether its allocator causes them was not seen".into(),

@@ -216,6 +216,34 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
 }
 
 #[test]
+fn a_file_that_comes_and_goes_is_not_said_to_be_nothing() {
+    const BYTES: u64 = 16 << 20;
+    let mut tally = Tally::begin(0);
+    for turn in 0..1000 {
+        let call = |ns: u64, kind, arguments| MemoryCall {
+            time_ns: turn * 5_000_000 + ns,
+            pid: 7,
+            tid: 7,
+            kind,
+            arguments,
+            result: Ok(0x7f00_0000_0000),
+            stack: None,
+        };
+        let map = call(0, CallKind::Mmap, [0, BYTES, 1, 2, 3]);
+        let unmap = call(1_000_000, CallKind::Munmap, [0x7f00_0000_0000, BYTES, 0, 0, 0]);
+        tally.take(&MemoryEvent::Call(map));
+        tally.take(&MemoryEvent::Call(MemoryCall { result: Ok(0), ..unmap }));
+    }
+    let activity = Activity { minor_faults: 250_000, ..quiet(2, 2).activity };
+    let churn = Some(tallied(tally, Mechanism::Tracepoints));
+    let verdict = verdict_of(&ProcessConsultation { activity, churn, ..quiet(2, 2) });
+    assert!(
+        verdict.ends_with("page faults: no memory without a file is given back and soon taken again"),
+        "{verdict}"
+    );
+}
+
+#[test]
 fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
     let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
