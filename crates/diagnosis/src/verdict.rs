@@ -423,18 +423,21 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
         Judgement::Smaller => format!("peak RSS {}", ratio(effect.peak_ratio)),
         _ => less_time(&effect),
     };
+    let mut text = format!("{name} helps ({what}");
     // Where they are as many as before they are no reason.
-    let has_fewer_faults = effect.fault_ratio < 0.995;
-    let faults =
-        if has_fewer_faults { format!(", faults {}", ratio(effect.fault_ratio)) } else { String::new() };
-    let mut text = format!("{name} helps ({what}{faults})");
-    let final_rss = verdict.figures.final_rss.map_or(0.0, |spread| spread.median);
-    match (effect.final_rss, effect.peak_rss) {
-        (Change::More, _) => text.push_str(&format!(" and keeps {} to the end", size(final_rss as u64))),
-        (_, Change::More) => {
-            text.push_str(&format!(" at the price of peak RSS {}", ratio(effect.peak_ratio)))
-        }
-        _ => {}
+    if effect.fault_ratio < 0.995 {
+        text.push_str(&format!(", faults {}", ratio(effect.fault_ratio)));
+    }
+    let peak = format!("peak RSS {}", ratio(effect.peak_ratio));
+    if effect.peak_rss == Change::Less && effect.judgement() != Judgement::Smaller {
+        text.push_str(&format!(", {peak}"));
+    }
+    text.push(')');
+    if let (Change::More, Some(kept)) = (effect.final_rss, verdict.figures.final_rss) {
+        text.push_str(&format!(" and keeps {} to the end", size(kept.median as u64)));
+    }
+    if effect.peak_rss == Change::More {
+        text.push_str(&format!(" at the price of {peak}"));
     }
     text
 }

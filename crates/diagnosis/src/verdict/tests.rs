@@ -434,3 +434,22 @@ fn processes_that_each_bring_in_their_memory_once_are_not_said_to_bring_it_in_ma
     let (often, stay) = of_processes(1_000_000, 1.2);
     assert!(stay && often.contains("faults bring in each process's peak RSS 10 times over"), "{often}");
 }
+
+#[test]
+fn what_takes_less_time_is_praised_with_what_it_does_to_the_peak() {
+    let praised = |peak_mib, final_mib| {
+        let arms = [
+            arm("libc as is", Role::AsIs, runs(1.2, 50_000, 200, 200)),
+            arm("Faultless", Role::Faultless, under_faultless(0.6, 10_000, peak_mib, final_mib)),
+        ];
+        judge(&arms).unwrap().sentence
+    };
+    for (peak_mib, final_mib, says) in [
+        (40, 40, "Faultless helps (elapsed ×0.50, faults ×0.20, peak RSS ×0.20)."),
+        (200, 200, "Faultless helps (elapsed ×0.50, faults ×0.20)."),
+        (600, 200, "faults ×0.20) at the price of peak RSS ×3.00."),
+        (600, 600, "faults ×0.20) and keeps 600 MiB to the end at the price of peak RSS ×3.00."),
+    ] {
+        assert!(praised(peak_mib, final_mib).ends_with(says), "{}", praised(peak_mib, final_mib));
+    }
+}
