@@ -66,9 +66,11 @@ impl Concern {
             Self::InUse => &["faultless churn --malloc --pid PID --for 10s"],
             Self::Thrash => &["faultless churn --pid PID --for 10s"],
             Self::Faults => &["faultless faults --pid PID --for 10s --html flame.html"],
-            Self::Growth => {
-                &["faultless watch --pid PID --for 10m", "faultless churn --malloc --pid PID --for 10s"]
-            }
+            Self::Growth => &[
+                "faultless watch --pid PID --for 10m",
+                "faultless churn --malloc --pid PID --for 10s",
+                "faultless churn --pid PID --for 10s",
+            ],
         }
     }
 }
@@ -348,6 +350,9 @@ fn growth(seen: &ProcessConsultation) -> Option<Finding> {
             Concern::Growth,
             format!("it grew by {} in these {} s", size(grown), seconds_of(activity.seconds)),
         )
-        .advised("watch tells whether that goes on; churn --malloc names who asks for what is not freed")
+        .advised(
+            "watch tells whether that goes on; churn --malloc names who asks malloc for what is not freed, and churn who holds what \
+             the program maps itself",
+        )
     })
 }

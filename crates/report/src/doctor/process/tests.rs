@@ -370,6 +370,10 @@ fn a_limit_nearly_reached_and_growth_come_with_what_tells_more() {
     let text = consultation.text(None);
     assert!(text.contains("its control group /shop may use 110 MiB, and 90.9 % of that"), "{text}");
     assert!(text.contains("it grew by 20 MiB in these 10.00 s"), "{text}");
+    // What grows need not be malloc's.
+    for line in ["churn --malloc --pid 7 --for 10s", "churn --pid 7 --for 10s"] {
+        assert!(text.contains(&format!("\n  faultless {line}\n")), "{text}");
+    }
     assert!(text.contains("  faultless watch --pid 7 --for 10m\n"), "{text}");
 }
 
