@@ -89,7 +89,7 @@ fn walk(walk: &HeapWalk) -> Value {
         "changed_thread_caches": walk.changed_caches,
         "mmap_threshold_bytes": walk.parameters.map(|parameters| parameters.mmap_threshold_bytes),
         "trim_threshold_bytes": walk.parameters.map(|parameters| parameters.trim_threshold_bytes),
-        "remedy": remedy(walk),
+        "remedy": remedy(walk, true),
         "total": account(&walk.total),
         "mapped_blocks": walk.parameters.map(|_| json!({
             "blocks": walk.mapped.blocks,

@@ -9,33 +9,36 @@ const IN_USE: &str = "\
     Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- CMD names who \
     asked for what is not freed.";
 
-/// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners.
+/// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners. Another allocator is named
+/// only where it may reach the program.
 #[must_use]
-pub fn remedy(walk: &HeapWalk) -> Option<String> {
+pub fn remedy(walk: &HeapWalk, is_reached: bool) -> Option<String> {
     match Trap::of(walk) {
-        Some(trap) => Some(against(trap)),
+        Some(trap) => Some(against(trap, is_reached)),
         None if is_in_use(walk) => Some(IN_USE.into()),
         None => None,
     }
 }
 
-fn against(trap: Trap) -> String {
+fn against(trap: Trap, is_reached: bool) -> String {
     let text = match trap {
         Trap::MainTop(hold) => {
             format!("is the top of the main heap. {}. malloc_trim(0) gives it back at once", lowered(hold))
         }
         Trap::Returnable => {
-            "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back only the \
-             end of a heap. Faultless gives free pages back by itself: faultless run -- CMD runs the program under it, \
-             faultless doctor -- CMD compares the two"
-                .into()
+            let faultless = "Faultless gives free pages back by itself: faultless run -- CMD runs the program under it, \
+                             faultless doctor -- CMD compares the two";
+            let trim = "goes back when the program calls malloc_trim(0). glibc never calls it by itself, and a free gives back \
+                        only the end of a heap";
+            if is_reached { format!("{trim}. {faultless}") } else { trim.into() }
         }
         Trap::ThreadTops(None) => "are tops of threads' arenas".into(),
         Trap::ThreadTops(Some(hold)) => format!("are tops of threads' arenas. {}", lowered(hold)),
         Trap::Pinned => {
-            "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or lifetimes \
-             would, or another allocator might: faultless run -- CMD runs the program under Faultless"
-                .into()
+            let another = ", or another allocator might: faultless run -- CMD runs the program under Faultless";
+            let others = "are parts of pages with blocks in use. No setting of glibc gives them back; blocks of other sizes or \
+                          lifetimes would";
+            if is_reached { format!("{others}{another}") } else { others.into() }
         }
         Trap::Cached => {
             "are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by \

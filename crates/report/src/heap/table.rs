@@ -60,7 +60,7 @@ pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
         parts.push(fit(answer(walk, unit, reserved)));
-        parts.extend(remedy(walk).map(fit));
+        parts.extend(remedy(walk, true).map(fit));
         parts.push(within(&arenas(walk, unit, all), &(0..1), columns, Table::to_string));
         parts.push(sizes(&walk.total, unit));
         parts.extend(flaws(walk, &report.source).into_iter().map(fit));

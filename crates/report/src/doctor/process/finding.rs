@@ -4,6 +4,7 @@ use faultless_diagnosis::churn::thrash;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::glibc_heap::trap::is_in_use;
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+use faultless_records::churn_recording::Pattern;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
 use super::{Activity, ProcessConsultation};
@@ -134,8 +135,7 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
         let lines = foot::what_else_is_resident(&seen.map);
         findings.extend(lines.lines().map(|line| Finding::new(Concern::Residence, line.to_owned())));
     }
-    findings
-        .extend(seen.churn.iter().flat_map(thrash::findings).map(|found| of_thrash(found, &seen.activity)));
+    findings.extend(seen.churn.iter().flat_map(thrash::findings).map(|found| of_thrash(found, seen)));
     findings.extend(page_faults(seen));
     findings.extend(growth(seen));
     findings
@@ -197,6 +197,11 @@ fn in_doubt_bytes(seen: &ProcessConsultation) -> u64 {
     seen.map.rss_bytes(Kind::Unknown) + own
 }
 
+/// Whether glibc's malloc serves it.
+fn is_glibcs(seen: &ProcessConsultation) -> bool {
+    seen.heap.as_ref().is_some_and(|heap| !heap.walks.is_empty() && heap.other.is_none())
+}
+
 fn part_in_doubt(seen: &ProcessConsultation) -> f64 {
     in_doubt_bytes(seen) as f64 / seen.map.sum().rss_bytes.max(1) as f64
 }
@@ -241,7 +246,7 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
             ),
         );
         let mut waste = format!("{} of memory", size(trapped));
-        let mut advice: Vec<String> = remedy(most_trapped).into_iter().collect();
+        let mut advice: Vec<String> = remedy(most_trapped, seen.obstacle.is_none()).into_iter().collect();
         let shared = shared_bytes(seen).min(trapped);
         if shared >= LEAST_TRAPPED_BYTES && shared >= resident / NOTABLE_PART {
             let also = format!(", up to {} of it shared with other processes", size(shared));
@@ -292,7 +297,17 @@ fn served(seen: &ProcessConsultation) -> Option<Finding> {
     })
 }
 
-fn of_thrash(found: thrash::Finding, activity: &Activity) -> Finding {
+/// What stops it where no preload reaches the program: settings in its environment do, where it is glibc's malloc, also linked statically.
+const SETTINGS: &str = "MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_, both above what comes and goes at once, stop it: in its \
+                        environment when it starts";
+
+fn of_thrash(found: thrash::Finding, seen: &ProcessConsultation) -> Finding {
+    let activity = &seen.activity;
+    let is_tried = found.is_of_allocator() && found.pattern != Pattern::Purge;
+    let advice = match &seen.obstacle {
+        Some(_) if is_tried => is_glibcs(seen).then_some(SETTINGS),
+        _ => Some(found.remedy),
+    };
     let waste = found.is_of_allocator().then(|| {
         // What is given back need not have been touched: it costs no more faults than there are.
         let faults = found.pages_per_second.min(activity.per_second(activity.minor_faults)).round() as u64;
@@ -304,7 +319,7 @@ fn of_thrash(found: thrash::Finding, activity: &Activity) -> Finding {
             faults => format!("up to {} a second", several(faults, "page fault")),
         }
     });
-    Finding { waste, ..Finding::new(Concern::Thrash, found.sentence).advised(found.remedy) }
+    Finding { waste, advice: advice.map(String::from), ..Finding::new(Concern::Thrash, found.sentence) }
 }
 
 fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {

@@ -3,6 +3,7 @@ use std::time::Duration;
 use faultless_diagnosis::churn::circumstances::Circumstances;
 use faultless_diagnosis::churn::tally::Tally;
 use faultless_diagnosis::classification::{Sight, classify};
+use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
@@ -69,10 +70,8 @@ fn tallied(tally: Tally, mechanism: Mechanism) -> ChurnRecording {
 
 const MALLOC: &[&str] = &["mmap", "sysmalloc", "malloc", "main"];
 
-/// A block of 4 MiB that comes and goes so many times, by the calls of such a chain.
-fn thrashing_by(chain: &[&str], turns: u64) -> ChurnRecording {
-    const BYTES: u64 = (4 << 20) + 4096;
-    const PRIVATE_ANONYMOUS: u64 = 0x22;
+/// A mapping, made by such a call of mmap, that comes and goes so many times.
+fn coming_and_going(arguments: [u64; 5], turns: u64, stack: Option<TakenStack>) -> Tally {
     let mut tally = Tally::begin(0);
     for turn in 0..turns {
         let call = |ns: u64, kind, arguments| MemoryCall {
@@ -82,19 +81,36 @@ fn thrashing_by(chain: &[&str], turns: u64) -> ChurnRecording {
             kind,
             arguments,
             result: Ok(0x7f00_0000_0000),
-            stack: Some(TakenStack { index: 0, weight: 1 }),
+            stack,
         };
-        let map = call(0, CallKind::Mmap, [0, BYTES, 3, PRIVATE_ANONYMOUS, u64::MAX]);
-        let unmap = call(1_000_000, CallKind::Munmap, [0x7f00_0000_0000, BYTES, 0, 0, 0]);
-        tally.take(&MemoryEvent::Call(map));
+        let unmap = call(1_000_000, CallKind::Munmap, [0x7f00_0000_0000, arguments[1], 0, 0, 0]);
+        tally.take(&MemoryEvent::Call(call(0, CallKind::Mmap, arguments)));
         tally.take(&MemoryEvent::Call(MemoryCall { result: Ok(0), ..unmap }));
     }
+    tally
+}
+
+/// A block of 4 MiB that comes and goes so many times, by the calls of such a chain.
+fn thrashing_by(chain: &[&str], turns: u64) -> ChurnRecording {
+    const PRIVATE_ANONYMOUS: u64 = 0x22;
+    let arguments = [0, (4 << 20) + 4096, 3, PRIVATE_ANONYMOUS, u64::MAX];
+    let tally = coming_and_going(arguments, turns, Some(TakenStack { index: 0, weight: 1 }));
     let stacks = vec![chain.iter().map(|name| (*name).to_owned()).collect()];
     tally.finish(Circumstances { stacks, observed_ns: 5_000_000_000, ..Circumstances::default() })
 }
 
 fn thrashing() -> ChurnRecording {
     thrashing_by(MALLOC, 1000)
+}
+
+/// A malloc with 100 MiB of which 90 are free.
+fn trapped() -> Vec<HeapWalk> {
+    let mut walk = with_changed_caches(Source::Process(None), 0).walks.remove(0);
+    walk.mapped.resident_bytes = 0;
+    walk.total.holding.resident_bytes = 100 * MIB;
+    walk.total.holding.whole_free_bytes = 90 * MIB;
+    walk.total.returnable_bytes = 90 * MIB;
+    vec![walk]
 }
 
 fn concerns(seen: &ProcessConsultation) -> Vec<Concern> {
@@ -167,12 +183,7 @@ fn what_a_variable_points_to_may_be_of_an_allocator_that_nobody_knows() {
 fn what_a_forked_process_shares_is_not_told_as_memory_that_it_alone_wastes() {
     let of = |shared_mib: u64| {
         let mut consultation = quiet(100, 2);
-        let mut walk = with_changed_caches(Source::Process(None), 0).walks.remove(0);
-        walk.mapped.resident_bytes = 0;
-        walk.total.holding.resident_bytes = 100 * MIB;
-        walk.total.holding.whole_free_bytes = 90 * MIB;
-        walk.total.returnable_bytes = 90 * MIB;
-        consultation.heap.as_mut().unwrap().walks = vec![walk];
+        consultation.heap.as_mut().unwrap().walks = trapped();
         for total in consultation.map.totals.iter_mut().filter(|total| total.kind == Kind::MainHeap) {
             total.usage.shared_dirty_bytes = shared_mib * MIB;
         }
@@ -217,23 +228,8 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
 
 #[test]
 fn a_file_that_comes_and_goes_is_not_said_to_be_nothing() {
-    const BYTES: u64 = 16 << 20;
-    let mut tally = Tally::begin(0);
-    for turn in 0..1000 {
-        let call = |ns: u64, kind, arguments| MemoryCall {
-            time_ns: turn * 5_000_000 + ns,
-            pid: 7,
-            tid: 7,
-            kind,
-            arguments,
-            result: Ok(0x7f00_0000_0000),
-            stack: None,
-        };
-        let map = call(0, CallKind::Mmap, [0, BYTES, 1, 2, 3]);
-        let unmap = call(1_000_000, CallKind::Munmap, [0x7f00_0000_0000, BYTES, 0, 0, 0]);
-        tally.take(&MemoryEvent::Call(map));
-        tally.take(&MemoryEvent::Call(MemoryCall { result: Ok(0), ..unmap }));
-    }
+    // A private mapping of the file behind descriptor 3.
+    let tally = coming_and_going([0, 16 << 20, 1, 2, 3], 1000, None);
     let activity = Activity { minor_faults: 250_000, ..quiet(2, 2).activity };
     let churn = Some(tallied(tally, Mechanism::Tracepoints));
     let verdict = verdict_of(&ProcessConsultation { activity, churn, ..quiet(2, 2) });
@@ -241,6 +237,31 @@ fn a_file_that_comes_and_goes_is_not_said_to_be_nothing() {
         verdict.ends_with("page faults: no memory without a file is given back and soon taken again"),
         "{verdict}"
     );
+}
+
+#[test]
+fn of_a_program_that_no_preload_reaches_nothing_is_advised_that_takes_one() {
+    let advice = |obstacle: Option<&str>, walks| {
+        let mut consultation = quiet(100, 2);
+        consultation.churn = Some(thrashing());
+        consultation.obstacle = obstacle.map(String::from);
+        consultation.heap.as_mut().unwrap().walks = walks;
+        let findings = consultation.findings();
+        let advice: Vec<String> = findings.into_iter().filter_map(|finding| finding.advice).collect();
+        advice.join("\n")
+    };
+    let reached = advice(None, trapped());
+    assert!(
+        reached.contains("faultless run -- CMD") && reached.contains("`faultless doctor -- CMD`"),
+        "{reached}"
+    );
+    let of_glibc = advice(Some("a preload does not reach server: it is linked statically"), trapped());
+    assert!(
+        of_glibc.contains("malloc_trim(0)") && of_glibc.contains("MALLOC_MMAP_THRESHOLD_ and"),
+        "{of_glibc}"
+    );
+    assert!(!of_glibc.contains("faultless"), "{of_glibc}");
+    assert_eq!(advice(Some("it is built for another C library"), Vec::new()), "");
 }
 
 #[test]
