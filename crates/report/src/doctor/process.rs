@@ -9,6 +9,7 @@ use faultless_diagnosis::churn::thrash;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism, Pattern};
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::memory_call::Operation;
 use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
@@ -157,6 +158,11 @@ impl ProcessConsultation {
                      is: a longer one (--for 1m) does"
                         .into()
                 }
+                true if self.is_much_given_back() => {
+                    "its page faults cost time, and memory is given back to the kernel: whether it is taken again more than a second \
+                     later was not seen"
+                        .into()
+                }
                 true => {
                     "its allocator is not the cause of its page faults: no memory without a file is given back and soon taken again"
                         .into()
@@ -208,9 +214,29 @@ impl ProcessConsultation {
     fn is_thrash_too_rare(&self) -> bool {
         let Some(churn) = &self.churn else { return false };
         let again = churn.cycles.iter().filter(|cycle| cycle.pattern != Pattern::Stack);
-        let pages = again.map(|cycle| cycle.amount.bytes as f64 / PAGE_BYTES as f64).sum::<f64>();
+        let bytes = again.map(|cycle| cycle.amount.bytes).sum();
+        self.part_of_faults(churn, bytes) > 0.1 && thrash::findings(churn).is_empty()
+    }
+
+    /// Whether so much memory goes back that it may be a fifth of what faults, in phases that are longer than what is told as thrash.
+    fn is_much_given_back(&self) -> bool {
+        use Operation::{AdviseDontneed, AdviseFree, AdviseRemove, BreakTrim};
+        use Operation::{MapFile, MapReserve, MapStack, Unmap};
+        let Some(churn) = &self.churn else { return false };
+        let bytes_of = |operations: &[Operation]| {
+            let sums = operations.iter().filter_map(|operation| churn.operations.get(operation));
+            sums.map(|sum| sum.amount.bytes).sum::<u64>()
+        };
+        // Of what is unmapped files bring in no memory, and of the others little is touched.
+        let unmapped = bytes_of(&[Unmap]).saturating_sub(bytes_of(&[MapFile, MapReserve, MapStack]));
+        let purged = bytes_of(&[BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove]);
+        self.part_of_faults(churn, unmapped.saturating_add(purged)) > 0.2
+    }
+
+    /// So many bytes, which were seen while its calls were, as a part of what its page faults brought in meanwhile.
+    fn part_of_faults(&self, churn: &ChurnRecording, bytes: u64) -> f64 {
         let faults = self.activity.per_second(self.activity.minor_faults) * churn.observed_s();
-        pages > faults / 10.0 && thrash::findings(churn).is_empty()
+        bytes as f64 / PAGE_BYTES as f64 / faults.max(1.0)
     }
 
     /// Commands that tell more of what was found.
@@ -233,7 +259,7 @@ impl ProcessConsultation {
     #[must_use]
     pub fn line_to_try(&self, findings: &[Finding]) -> Option<String> {
         let may_help = |finding: &Finding| {
-            let is_open = !self.are_calls_seen() || self.is_thrash_too_rare();
+            let is_open = !self.are_calls_seen() || self.is_thrash_too_rare() || self.is_much_given_back();
             finding.waste.is_some() || (finding.concern == Concern::Faults && is_open)
         };
         let [name, behind @ ..] = self.command.as_slice() else { return None };

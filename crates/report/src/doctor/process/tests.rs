@@ -228,13 +228,20 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
 
 #[test]
 fn a_file_that_comes_and_goes_is_not_said_to_be_nothing() {
-    // A private mapping of the file behind descriptor 3.
-    let tally = coming_and_going([0, 16 << 20, 1, 2, 3], 1000, None);
     let activity = Activity { minor_faults: 250_000, ..quiet(2, 2).activity };
-    let churn = Some(tallied(tally, Mechanism::Tracepoints));
-    let verdict = verdict_of(&ProcessConsultation { activity, churn, ..quiet(2, 2) });
+    let of = |tally| {
+        let churn = Some(tallied(tally, Mechanism::Tracepoints));
+        let seen = ProcessConsultation { activity, churn, ..quiet(2, 2) };
+        (verdict_of(&seen), line_of(&seen).is_some())
+    };
+    // A private mapping of the file behind descriptor 3.
+    let (verdict, has_line) = of(coming_and_going([0, 16 << 20, 1, 2, 3], 1000, None));
+    assert!(verdict.ends_with("no memory without a file is given back and soon taken again"), "{verdict}");
+    assert!(!has_line);
+    // One block of 200 MiB that is given back, and wanted again after longer than is looked at.
+    let (verdict, has_line) = of(coming_and_going([0, 200 << 20, 3, 0x22, u64::MAX], 1, None));
     assert!(
-        verdict.ends_with("page faults: no memory without a file is given back and soon taken again"),
+        has_line && verdict.contains("memory is given back to the kernel: whether it is taken"),
         "{verdict}"
     );
 }
