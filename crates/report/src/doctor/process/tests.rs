@@ -1,3 +1,5 @@
+mod coming_and_going;
+
 use std::time::Duration;
 
 use faultless_diagnosis::churn::circumstances::Circumstances;
@@ -227,26 +229,6 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
 }
 
 #[test]
-fn a_file_that_comes_and_goes_is_not_said_to_be_nothing() {
-    let activity = Activity { minor_faults: 250_000, ..quiet(2, 2).activity };
-    let of = |tally| {
-        let churn = Some(tallied(tally, Mechanism::Tracepoints));
-        let seen = ProcessConsultation { activity, churn, ..quiet(2, 2) };
-        (verdict_of(&seen), line_of(&seen).is_some())
-    };
-    // A private mapping of the file behind descriptor 3.
-    let (verdict, has_line) = of(coming_and_going([0, 16 << 20, 1, 2, 3], 1000, None));
-    assert!(verdict.ends_with("no memory without a file is given back and soon taken again"), "{verdict}");
-    assert!(!has_line);
-    // One block of 200 MiB that is given back, and wanted again after longer than is looked at.
-    let (verdict, has_line) = of(coming_and_going([0, 200 << 20, 3, 0x22, u64::MAX], 1, None));
-    assert!(
-        has_line && verdict.contains("memory is given back to the kernel: whether it is taken"),
-        "{verdict}"
-    );
-}
-
-#[test]
 fn of_a_program_that_no_preload_reaches_nothing_is_advised_that_takes_one() {
     let advice = |obstacle: Option<&str>, walks| {
         let mut consultation = quiet(100, 2);
@@ -269,116 +251,6 @@ fn of_a_program_that_no_preload_reaches_nothing_is_advised_that_takes_one() {
     );
     assert!(!of_glibc.contains("faultless"), "{of_glibc}");
     assert_eq!(advice(Some("it is built for another C library"), Vec::new()), "");
-}
-
-#[test]
-fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
-    let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
-    let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
-    assert_eq!(concerns(&consultation), [Concern::Thrash, Concern::Faults]);
-    let text = consultation.text(None);
-    assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
-    assert!(text.contains("\n  faultless doctor -- timeout 60 ./server 'a b'\n"), "{text}");
-    assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
-    let obstacle = Some("a preload does not reach server: it is linked statically".into());
-    let unreachable = ProcessConsultation { obstacle, ..consultation };
-    assert_eq!(line_of(&unreachable), None);
-    let says = "a second; to try what helps takes a preload, and a preload does not reach server: it is linked statically";
-    assert!(verdict_of(&unreachable).ends_with(says), "{}", verdict_of(&unreachable));
-    let nameless = ProcessConsultation { command: Vec::new(), obstacle: None, ..unreachable };
-    assert_eq!(line_of(&nameless), None);
-    assert!(
-        verdict_of(&nameless).ends_with(" page faults a second"),
-        "no line is below: {}",
-        verdict_of(&nameless)
-    );
-}
-
-#[test]
-fn the_line_to_try_begins_where_the_process_is_and_with_what_starts_it() {
-    let elsewhere = ProcessConsultation {
-        churn: Some(thrashing()),
-        directory: Some("/srv/the app".into()),
-        ..quiet(100, 2)
-    };
-    let says = "cd '/srv/the app' && faultless doctor -- timeout 60 ./server 'a b'";
-    assert_eq!(line_of(&elsewhere).as_deref(), Some(says));
-    let command = vec!["-bash".into(), "-l".into()];
-    let login =
-        ProcessConsultation { command, directory: None, program: Some("/usr/bin/bash".into()), ..elsewhere };
-    assert_eq!(line_of(&login).as_deref(), Some("faultless doctor -- timeout 60 /usr/bin/bash -l"));
-}
-
-#[test]
-fn memory_that_is_given_back_untouched_is_not_said_to_cost_page_faults() {
-    let verdict_at = |minor_faults| {
-        let activity = Activity { minor_faults, ..quiet(100, 2).activity };
-        verdict_of(&ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) })
-    };
-    assert!(
-        verdict_at(2000).starts_with("its allocator wastes up to 200 page faults a second;"),
-        "{}",
-        verdict_at(2000)
-    );
-    assert!(
-        verdict_at(0).starts_with("its allocator wastes about 400 system calls a second;"),
-        "{}",
-        verdict_at(0)
-    );
-}
-
-#[test]
-fn page_faults_are_the_allocators_only_where_its_calls_were_seen() {
-    let activity = Activity { minor_faults: 200_000, system_s: 3.0, user_s: 1.0, ..quiet(100, 2).activity };
-    let verdict = |churn| {
-        let consultation = ProcessConsultation { activity, churn, ..quiet(100, 2) };
-        assert_eq!(concerns(&consultation), [Concern::Faults]);
-        (verdict_of(&consultation), line_of(&consultation).is_some())
-    };
-    let (seen_whole, has_line) = verdict(Some(seen(Mechanism::Tracepoints)));
-    assert!(seen_whole.starts_with("its allocator is not the cause") && !has_line, "{seen_whole}");
-    for churn in [None, Some(seen(Mechanism::MmapRecords))] {
-        let (unseen, has_line) = verdict(churn);
-        assert!(unseen.ends_with("whether its allocator causes them was not seen") && has_line, "{unseen}");
-    }
-    let own = Some(thrashing_by(&["mmap", "own_pool", "main"], 1000));
-    let own = ProcessConsultation { activity, churn: own, ..quiet(100, 2) };
-    assert_eq!(concerns(&own), [Concern::Thrash, Concern::Faults]);
-    assert!(
-        verdict_of(&own).contains("what is given back and taken again is not its doing"),
-        "{}",
-        verdict_of(&own)
-    );
-    let text = ProcessConsultation { activity, ..quiet(100, 2) }.text(None);
-    assert!(
-        text.contains("200,000 page faults (20,000 a second); 4.00 s of processor time, 75.0 %"),
-        "{text}"
-    );
-}
-
-#[test]
-fn page_faults_are_judged_by_their_part_of_the_processs_own_time_too() {
-    // A virtual machine of Java's whose direct buffers glibc trims: 7,751 faults a second, 28 % of a processor.
-    let activity = Activity { minor_faults: 77_510, user_s: 1.8, system_s: 1.0, ..quiet(2, 100).activity };
-    let of = |activity, churn| ProcessConsultation { activity, churn, ..quiet(2, 100) };
-    let rare = of(activity, Some(thrashing_by(MALLOC, 8)));
-    assert_eq!(concerns(&rare), [Concern::Elsewhere, Concern::Faults]);
-    assert!(verdict_of(&rare).starts_with("its page faults cost time"), "{}", verdict_of(&rare));
-    let sentence = &rare.findings()[1].sentence;
-    let says =
-        "7,751 page faults a second; at 0.25 to 2 µs each they take 0.7 % to 5.5 % of its processor time";
-    assert_eq!(sentence, says);
-    for quiet in [
-        Activity { minor_faults: 50_000, ..activity },
-        Activity { minor_faults: 9990, user_s: 0.1, system_s: 0.1, ..activity },
-        Activity { user_s: 0.04, system_s: 0.05, ..activity },
-    ] {
-        let quiet = of(quiet, Some(seen(Mechanism::Tracepoints)));
-        assert_eq!(concerns(&quiet), [Concern::Elsewhere]);
-    }
-    let busy = Activity { minor_faults: 10_000_000, user_s: 0.5, system_s: 9.5, ..activity };
-    let sentence = of(busy, None).findings().pop().unwrap().sentence;
-    assert!(sentence.ends_with("they take 25.0 % to 95.0 % of its processor time"), "{sentence}");
 }
 
 #[test]
@@ -480,21 +352,6 @@ fn a_peak_that_is_written_as_what_is_there_is_left_out() {
         consultation.text(None)
     };
     assert!(!heading(4096).contains("peak") && heading(MIB).contains(", 103 MiB at its peak, "));
-}
-
-#[test]
-fn of_large_blocks_that_come_and_go_too_seldom_to_be_thrash_the_allocator_is_not_acquitted() {
-    let activity = Activity { minor_faults: 100_000, ..quiet(100, 2).activity };
-    let of = |turns| {
-        let consultation =
-            ProcessConsultation { activity, churn: Some(thrashing_by(MALLOC, turns)), ..quiet(100, 2) };
-        assert_eq!(concerns(&consultation), [Concern::Faults]);
-        (verdict_of(&consultation), line_of(&consultation).is_some())
-    };
-    let (rare, has_line) = of(8);
-    assert!(rare.contains("too seldom in this time to tell whose it is") && has_line, "{rare}");
-    let (rarer, has_line) = of(5);
-    assert!(rarer.starts_with("its allocator is not the cause") && !has_line, "{rarer}");
 }
 
 #[test]
