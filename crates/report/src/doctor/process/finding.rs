@@ -191,9 +191,8 @@ fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
 /// What may be malloc's of what is resident: what nothing is known of, and, where nobody knows who serves malloc, what a variable points
 /// to, which may be the start of a block.
 fn in_doubt_bytes(seen: &ProcessConsultation) -> u64 {
-    let is_glibcs = seen.heap.as_ref().is_some_and(|heap| !heap.walks.is_empty() && heap.other.is_none());
-    let is_served_by_known = is_glibcs || seen.map.is_allocator_proven();
-    let own = if is_served_by_known { 0 } else { seen.map.rss_bytes(Kind::OwnMapping) };
+    let is_server_known = is_glibcs(seen) || seen.map.is_allocator_proven();
+    let own = if is_server_known { 0 } else { seen.map.rss_bytes(Kind::OwnMapping) };
     seen.map.rss_bytes(Kind::Unknown) + own
 }
 
