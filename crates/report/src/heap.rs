@@ -82,6 +82,13 @@ pub struct HeapView {
 }
 
 impl HeapView {
+    /// What is free inside glibc's malloc and resident, as far as that is known; none where no heap of glibc's was found.
+    #[must_use]
+    pub fn trapped_bytes(&self) -> Option<u64> {
+        let known = self.walks.iter().filter(|walk| walk.residency_is_known);
+        (!self.walks.is_empty()).then(|| known.map(|walk| walk.total.trapped_bytes()).sum())
+    }
+
     /// Threads' caches that changed under the walks.
     #[must_use]
     pub fn changed_caches(&self) -> usize {

@@ -37,6 +37,8 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     // What cannot be seen is refused before the time is spent.
     subject::mappings(&process, "maps")?;
     let mut remarks = Vec::new();
+    // What could not be seen is said in the end.
+    let heap_before = heap::process::look(&process, Manner::Running).ok();
     let before = Reading::of(&process)?;
     let observed = observe(pid, limit, signals, &mut remarks);
     let after = Reading::of(&process)?;
@@ -60,6 +62,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         activity: after.since(&before),
         map,
         heap,
+        trapped_before_bytes: heap_before.as_ref().and_then(HeapView::trapped_bytes),
         churn: observed.churn,
         faults: observed.faults,
         remarks,

@@ -95,6 +95,8 @@ pub struct ProcessConsultation {
     pub map: MapView,
     /// What its malloc holds; none where that could not be looked at.
     pub heap: Option<HeapView>,
+    /// What was free inside glibc's malloc and resident in the beginning, as [`HeapView::trapped_bytes`].
+    pub trapped_before_bytes: Option<u64>,
     /// How it takes memory from the kernel and gives it back; none where that could not be seen.
     pub churn: Option<ChurnRecording>,
     /// Its page faults; none where they could not be seen.
@@ -126,11 +128,9 @@ impl ProcessConsultation {
         totals.map(|total| total.usage.rss_bytes).sum()
     }
 
-    /// What is free inside glibc's malloc and resident, as far as that is known; none where no heap of glibc's was found.
+    /// What is free inside glibc's malloc and resident, in the end.
     fn trapped_bytes(&self) -> Option<u64> {
-        let walks = &self.heap.as_ref()?.walks;
-        let known = walks.iter().filter(|walk| walk.residency_is_known);
-        (!walks.is_empty()).then(|| known.map(|walk| walk.total.trapped_bytes()).sum())
+        self.heap.as_ref()?.trapped_bytes()
     }
 
     /// The whole in one sentence, of what was [found](Self::findings).
@@ -169,6 +169,10 @@ impl ProcessConsultation {
                 }
                 false => "its page faults cost time; whether its allocator causes them was not seen".into(),
             };
+        }
+        if has(Concern::Trapped) {
+            return "what is free in its malloc now was in use before: whether it is wanted again a longer look tells (--for 1m)"
+                .into();
         }
         let unseen = if self.is_seen() { "" } else { ", as far as it could be seen" };
         if has(Concern::Elsewhere) {

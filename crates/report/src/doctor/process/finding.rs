@@ -244,7 +244,15 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
                 size(resident)
             ),
         );
-        let mut waste = format!("{} of memory", size(trapped));
+        let kept = seen.trapped_before_bytes.map_or(trapped, |before| before.min(trapped));
+        let is_passing = kept < trapped / 2;
+        if is_passing {
+            found.sentence += &format!("; {}", at_the_beginning(seen, kept));
+        }
+        if is_passing && kept < LEAST_TRAPPED_BYTES.max(resident / NOTABLE_PART) {
+            return Some(found.advised("what is free at one moment and in use at another is not wasted"));
+        }
+        let mut waste = format!("{} of memory", size(if is_passing { kept } else { trapped }));
         let mut advice: Vec<String> = remedy(most_trapped, seen.obstacle.is_none()).into_iter().collect();
         let shared = shared_bytes(seen).min(trapped);
         if shared >= LEAST_TRAPPED_BYTES && shared >= resident / NOTABLE_PART {
@@ -258,12 +266,19 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     }
     let is_most = resident >= seen.activity.rss_after_bytes / 2;
     (is_most && walks.iter().any(is_in_use)).then(|| {
+        let free = seen.trapped_before_bytes.filter(|before| *before >= LEAST_TRAPPED_BYTES.max(resident / NOTABLE_PART));
+        let before = free.map_or(String::new(), |bytes| format!("; {}", at_the_beginning(seen, bytes)));
         Finding::new(
             Concern::InUse,
-            format!("nearly all of the {} that malloc has resident is in use by the program", size(resident)),
+            format!("nearly all of the {} that malloc has resident is in use by the program{before}", size(resident)),
         )
         .advised("no trim, no setting and no other allocator gives that back; churn --malloc names who asks for what is not freed")
     })
+}
+
+/// What was free inside malloc at the first look.
+fn at_the_beginning(seen: &ProcessConsultation, bytes: u64) -> String {
+    format!("{} s before {} were free", seconds_of(seen.activity.seconds), size(bytes))
 }
 
 /// Resident bytes of glibc's malloc in pages that other processes have, too: who forks shares what neither writes to.

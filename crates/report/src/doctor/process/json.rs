@@ -38,6 +38,7 @@ pub fn json(seen: &ProcessConsultation) -> String {
         },
         "malloc_resident_bytes": seen.map.is_measured().then(|| seen.malloc_bytes()),
         "trapped_bytes": seen.trapped_bytes(),
+        "trapped_before_bytes": seen.trapped_before_bytes,
         "findings": told.collect::<Vec<_>>(),
         "remarks": seen.remarks,
         "verdict": {

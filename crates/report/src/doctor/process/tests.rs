@@ -56,6 +56,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
             faultless: None,
             remarks: Vec::new(),
         }),
+        trapped_before_bytes: None,
         churn: Some(seen(Mechanism::Tracepoints)),
         faults: None,
         remarks: Vec::new(),
@@ -179,6 +180,38 @@ fn what_a_variable_points_to_may_be_of_an_allocator_that_nobody_knows() {
     let of_glibc = with_changed_caches(Source::Process(None), 0);
     consultation.heap.as_mut().unwrap().walks = of_glibc.walks;
     assert_eq!(concerns(&consultation)[0], Concern::Elsewhere, "it is glibc that serves malloc");
+}
+
+#[test]
+fn what_is_free_at_one_look_and_in_use_at_the_other_is_not_said_to_be_wasted() {
+    let consult = |before: u64, walks: Vec<HeapWalk>| {
+        let mut consultation = quiet(100, 1);
+        consultation.heap.as_mut().unwrap().walks = walks;
+        consultation.trapped_before_bytes = Some(before * MIB);
+        let heap = [Concern::Trapped, Concern::InUse];
+        let found =
+            consultation.findings().into_iter().find(|finding| heap.contains(&finding.concern)).unwrap();
+        (found.sentence, found.waste, verdict_of(&consultation))
+    };
+    let (sentence, waste, verdict) = consult(88, trapped());
+    assert!(!sentence.contains("before"), "{sentence}");
+    assert_eq!(waste.as_deref(), Some("90 MiB of memory"));
+    assert!(verdict.starts_with("its allocator wastes 90 MiB of memory"), "{verdict}");
+    let (sentence, waste, verdict) = consult(40, trapped());
+    assert!(sentence.ends_with("; 10.00 s before 40 MiB were free"), "{sentence}");
+    assert_eq!(waste.as_deref(), Some("40 MiB of memory"), "{verdict}");
+    let (sentence, waste, verdict) = consult(1, trapped());
+    assert!(sentence.ends_with("; 10.00 s before 1 MiB were free"), "{sentence}");
+    assert!(
+        waste.is_none() && verdict.starts_with("what is free in its malloc now was in use before"),
+        "{verdict}"
+    );
+    let mut in_use = trapped();
+    in_use[0].total.holding.whole_free_bytes = 0;
+    in_use[0].total.returnable_bytes = 0;
+    let (sentence, waste, verdict) = consult(60, in_use);
+    assert!(sentence.ends_with("is in use by the program; 10.00 s before 60 MiB were free"), "{sentence}");
+    assert!(waste.is_none() && verdict.ends_with("the program itself uses what malloc has"), "{verdict}");
 }
 
 #[test]
