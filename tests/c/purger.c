@@ -49,8 +49,8 @@ static int purgers_now(void) {
 /* Waits, without a call to the allocator, until no more than `allowed` is resident beyond `start`. */
 static void expect_given_back(size_t start, size_t allowed, const char *what) {
     for (int waited = 0; rss_bytes() > start + allowed; waited += 50) {
-        CHECK(waited < DEADLINE_MS, "%s: %zu KiB resident more than at the start, allowed are %zu", what,
-              (rss_bytes() - start) / KIB, allowed / KIB);
+        CHECK(waited < DEADLINE_MS, "%s: %zu KiB resident more than at the start, allowed are %zu; purgers: %d", what,
+              (rss_bytes() - start) / KIB, allowed / KIB, purgers_now());
         sleep_ms(50);
     }
 }

@@ -116,7 +116,8 @@ fn others_ran() -> bool {
     LOOK_AT.store(now + LOOK_PAUSE_NS, Ordering::Relaxed);
     // In this order: what this thread does in between is no other's.
     let all = os::process_time_ns();
-    all > os::thread_time_ns()
+    // For a thread that ran for a moment the kernel may book no time, as where a virtual machine's CPU was taken away meanwhile.
+    all > os::thread_time_ns() || os::others_left_a_cpu()
 }
 
 #[cold]

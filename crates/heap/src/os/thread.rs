@@ -13,9 +13,12 @@ const FUTEX_WAKE_PRIVATE: usize = 129;
 const MEMBARRIER_PRIVATE_EXPEDITED: usize = 8;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: usize = 16;
 const RUSAGE_THREAD: usize = 1;
-/// Words of a `rusage`, and which of them are the faults without I/O.
+const RUSAGE_SELF: usize = 0;
+/// Words of a `rusage`, and which of them are the faults without I/O, and how often a CPU was left, by the thread's will and against it.
+/// Source: getrusage(2), the layout that 64-bit systems have.
 const RUSAGE_WORDS: usize = 18;
 const RUSAGE_MINOR_FAULTS: usize = 8;
+const RUSAGE_SWITCHES: [usize; 2] = [16, 17];
 const CLOCK_MONOTONIC: c_int = 1;
 const CLOCK_PROCESS_CPUTIME_ID: c_int = 2;
 const CLOCK_THREAD_CPUTIME_ID: c_int = 3;
@@ -56,12 +59,27 @@ pub fn thread_time_ns() -> u64 {
     clock_ns(CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Page faults of this thread that needed no I/O; 0 where the kernel does not say. Source: getrusage(2), the layout that 64-bit systems have.
+/// Page faults of this thread that needed no I/O; 0 where the kernel does not say.
 pub fn thread_faults() -> u64 {
-    let mut usage = [0u64; RUSAGE_WORDS];
+    usage(RUSAGE_THREAD)[RUSAGE_MINOR_FAULTS]
+}
+
+/// Whether another thread of this process than this one, also one that ended, has left a CPU; false where the kernel does not say.
+pub fn others_left_a_cpu() -> bool {
+    let switches = |whose| {
+        let usage = usage(whose);
+        RUSAGE_SWITCHES.iter().map(|word| usage[*word]).sum::<u64>()
+    };
+    // In this order: where this thread leaves one in between that is no other's.
+    let all = switches(RUSAGE_SELF);
+    all > switches(RUSAGE_THREAD)
+}
+
+fn usage(whose: usize) -> [u64; RUSAGE_WORDS] {
+    let mut usage = [0; RUSAGE_WORDS];
     // SAFETY: the kernel writes a `rusage` there, which has so many words.
-    unsafe { syscall(number::GETRUSAGE, [RUSAGE_THREAD, (&raw mut usage).expose_provenance(), 0, 0, 0, 0]) };
-    usage[RUSAGE_MINOR_FAULTS]
+    unsafe { syscall(number::GETRUSAGE, [whose, (&raw mut usage).expose_provenance(), 0, 0, 0, 0]) };
+    usage
 }
 
 /// CPU time in ns that all threads of the process have used, those that ended among them.
