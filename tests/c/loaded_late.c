@@ -1,7 +1,9 @@
-/* The library may be opened by dlopen in a running program, used beside libc's own malloc, and closed; argv[1] is its path. */
+/* The library may be opened by dlopen in a running program, used beside libc's own malloc, also in children that are forked meanwhile, and
+ * closed; argv[1] is its path. */
 #include "check.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/wait.h>
 
 static void *(*their_malloc)(size_t);
 static void (*their_free)(void *);
@@ -23,6 +25,20 @@ static void *work(void *seed) {
     return NULL;
 }
 
+/* What other threads held of the heap at the fork must not be held for good in the child. */
+static void fork_children(void) {
+    for (int i = 0; i < 40; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0, "no child");
+        if (child == 0) {
+            alarm(20);
+            for (size_t size = 16; size < 200 * KIB; size += size / 8) their_free(their_malloc(size));
+            _exit(0);
+        }
+        expect_success(child, "a child");
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2, "usage: loaded_late LIBRARY");
     pthread_t thread[3];
@@ -39,6 +55,7 @@ int main(int argc, char **argv) {
             dlclose(other);
         }
         for (uintptr_t i = 0; i < 3; i++) pthread_create(&thread[i], NULL, work, (void *)i);
+        fork_children();
         work((void *)9);
         for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
         dlclose(library);

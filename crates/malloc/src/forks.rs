@@ -2,7 +2,7 @@
 //! others registered, not when it starts. Most processes do none of these, and registering brings in two pieces of libc, 64 KiB each.
 
 use crate::libc::{ENOMEM, ENOSYS, set_errno};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use faultless_heap::global;
 use faultless_heap::os::elf::{Object, objects};
@@ -11,34 +11,36 @@ type Fork = unsafe extern "C" fn() -> c_int;
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
-/// The next `fork` and `__register_atfork` behind ours. Not 0 before they were looked for, so that they lie on a page that each process
-/// writes to.
-static NEXT_FORK: AtomicUsize = AtomicUsize::new(NOT_FOUND);
-static NEXT_REGISTER: AtomicUsize = AtomicUsize::new(NOT_FOUND);
+/// What this library has before others have it.
+const NAMES: [&CStr; 2] = [c"fork", c"__register_atfork"];
+const FORK: usize = 0;
+const REGISTER: usize = 1;
+
+/// Where the next ones of these names are. Not 0 before they were looked for, so that they lie on a page that each process writes to.
+static NEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(NOT_FOUND) }; 2];
 const NOT_FOUND: usize = 1;
 
-/// What is in the loaded objects, in the order in which they are searched.
+/// What is in the loaded objects, in the order in which they are searched; 0 for nothing.
 #[derive(Default)]
 struct View {
     is_behind_ours: bool,
-    /// Another has a name of ours before us.
-    is_preceded: bool,
-    fork: Option<usize>,
-    register: Option<usize>,
+    next: [usize; 2],
+    /// Before ours: somebody's in a preload before this one, or libc's where this library came later than it did.
+    earlier: [usize; 2],
 }
 
 impl View {
     /// True when everything was found.
     fn note(&mut self, object: &Object<'_>) -> bool {
-        if self.is_behind_ours {
-            self.fork = self.fork.or_else(|| object.find(c"fork"));
-            self.register = self.register.or_else(|| object.find(c"__register_atfork"));
-        } else if object.contains(look as *const () as usize) {
+        if object.contains(look as *const () as usize) {
             self.is_behind_ours = true;
-        } else {
-            self.is_preceded |= object.find(c"fork").or_else(|| object.find(c"__register_atfork")).is_some();
+            return false;
         }
-        self.fork.is_some() && self.register.is_some()
+        let found = if self.is_behind_ours { &mut self.next } else { &mut self.earlier };
+        for (place, name) in found.iter_mut().zip(NAMES).filter(|(place, _)| **place == 0) {
+            *place = object.find(name).unwrap_or(0);
+        }
+        !self.next.contains(&0)
     }
 }
 
@@ -46,22 +48,23 @@ impl View {
 pub fn look() -> bool {
     let mut view = View::default();
     objects(|object| view.note(&object));
-    // ORDERING: Relaxed, both; addresses of code that was there before, the same whoever finds them.
-    for (place, found) in [(&NEXT_FORK, view.fork), (&NEXT_REGISTER, view.register)] {
-        place.store(found.unwrap_or(NOT_FOUND), Ordering::Relaxed);
+    for name in [FORK, REGISTER] {
+        let found = if view.next[name] != 0 { view.next[name] } else { view.earlier[name] };
+        // ORDERING: Relaxed; an address of code that was there before, the same whoever finds it.
+        NEXT[name].store(found.max(NOT_FOUND), Ordering::Relaxed);
     }
-    !view.is_preceded && view.fork.is_some() && view.register.is_some()
+    view.earlier == [0, 0] && !view.next.contains(&0)
 }
 
 /// The next function, 0 for none. It is known from the start on, but to those whose constructors run before ours: later a lock of the
 /// loader would be taken for it, which whoever opens a library may hold while it waits for a thread that comes here.
-fn next(place: &AtomicUsize) -> usize {
-    // ORDERING: Relaxed, as in `look`.
-    if place.load(Ordering::Relaxed) == NOT_FOUND {
+fn next(name: usize) -> usize {
+    // ORDERING: Relaxed, both, as in `look`.
+    if NEXT[name].load(Ordering::Relaxed) == NOT_FOUND {
         look();
     }
-    // ORDERING: as above.
-    Some(place.load(Ordering::Relaxed)).filter(|found| *found != NOT_FOUND).unwrap_or(0)
+    let found = NEXT[name].load(Ordering::Relaxed);
+    if found == NOT_FOUND { 0 } else { found }
 }
 
 /// C `fork`.
@@ -71,7 +74,7 @@ fn next(place: &AtomicUsize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> c_int {
     global::handle_forks();
-    let next = next(&NEXT_FORK);
+    let next = next(FORK);
     if next == 0 {
         set_errno(ENOSYS);
         return -1;
@@ -93,7 +96,7 @@ pub unsafe extern "C" fn __register_atfork(
     library: *mut c_void,
 ) -> c_int {
     global::handle_forks();
-    match next(&NEXT_REGISTER) {
+    match next(REGISTER) {
         0 => ENOMEM,
         // SAFETY: the next function of that name, which has this type; the caller's contract is the same.
         next => unsafe { core::mem::transmute::<usize, Register>(next)(prepare, parent, child, library) },
