@@ -73,9 +73,14 @@ pub fn one_program<Seen>(
             return seen;
         }
     }
-    // One that has ended has no program either.
-    mappings(process, "maps")?;
-    Err(Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid())))
+    // One that has ended has no program either. What is cut off here is of one that goes on becoming another.
+    match process.mappings("maps").map_err(Failure::of_process)? {
+        Err(MappingsError::Empty) => Err(Failure::of_process(ProcessError::Ended(process.pid()))),
+        _ => Err(Failure::Failed(format!(
+            "process {} keeps becoming another program while it is read",
+            process.pid()
+        ))),
+    }
 }
 
 /// That processes are to be seen, and none instead of another.

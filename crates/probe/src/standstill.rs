@@ -25,8 +25,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const AT_A_STANDSTILL: Duration = Duration::from_millis(5);
 /// How long threads that were killed have to end.
 const FAREWELL: Duration = Duration::from_millis(50);
-/// How often new threads are looked for before the process counts as standing.
+/// How often, and for how long, new threads are looked for before the process counts as standing.
 const MOST_ROUNDS: usize = 100;
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// Why a process could not be made to stand still.
 #[derive(Debug)]
@@ -112,7 +113,7 @@ impl Standstill {
                     let _ = tell.send(thread);
                 }
             }
-            if self.held.len() == known.len() {
+            if self.held.len() == known.len() || self.began.elapsed() > LONGEST {
                 break;
             }
             self.wait_for_all();
