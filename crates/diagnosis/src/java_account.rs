@@ -33,14 +33,6 @@ pub struct JavaAccount {
     pub has_regions: bool,
 }
 
-/// Whether malloc hands out of this kind of memory.
-fn is_malloc(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::MainHeap | Kind::GlibcHeap | Kind::GlibcLargeBlock | Kind::MuslHeap | Kind::Allocator(_)
-    )
-}
-
 /// The category that a part is, where no ranges say it.
 fn category_of(part: &Part, mappings: &[Mapping], has: impl Fn(&str) -> bool) -> Option<&'static str> {
     match part.kind {
@@ -79,7 +71,7 @@ pub fn account(
         let category = if memory.regions.is_empty() { category_of(part, mappings, has) } else { None };
         match category.filter(|name| has(name)) {
             Some(name) => add(resident.entry(name.to_owned()).or_default(), left),
-            None if is_malloc(part.kind) => add(&mut malloc_resident_bytes, left),
+            None if part.kind.is_mallocs() => add(&mut malloc_resident_bytes, left),
             None => add(unseen.entry(part.kind).or_default(), left),
         }
     }

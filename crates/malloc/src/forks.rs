@@ -56,15 +56,14 @@ pub fn look() -> bool {
     view.earlier == [0, 0] && !view.next.contains(&0)
 }
 
-/// The next function, 0 for none. It is known from the start on, but to those whose constructors run before ours: later a lock of the
+/// Where the next function is. It is known from the start on, but to those whose constructors run before ours: later a lock of the
 /// loader would be taken for it, which whoever opens a library may hold while it waits for a thread that comes here.
-fn next(name: usize) -> usize {
+fn next(name: usize) -> Option<usize> {
     // ORDERING: Relaxed, both, as in `look`.
     if NEXT[name].load(Ordering::Relaxed) == NOT_FOUND {
         look();
     }
-    let found = NEXT[name].load(Ordering::Relaxed);
-    if found == NOT_FOUND { 0 } else { found }
+    Some(NEXT[name].load(Ordering::Relaxed)).filter(|found| *found != NOT_FOUND)
 }
 
 /// C `fork`.
@@ -74,11 +73,10 @@ fn next(name: usize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> c_int {
     global::handle_forks();
-    let next = next(FORK);
-    if next == 0 {
+    let Some(next) = next(FORK) else {
         set_errno(ENOSYS);
         return -1;
-    }
+    };
     // SAFETY: the next function of that name, which has this type.
     unsafe { core::mem::transmute::<usize, Fork>(next)() }
 }
@@ -96,9 +94,7 @@ pub unsafe extern "C" fn __register_atfork(
     library: *mut c_void,
 ) -> c_int {
     global::handle_forks();
-    match next(REGISTER) {
-        0 => ENOMEM,
-        // SAFETY: the next function of that name, which has this type; the caller's contract is the same.
-        next => unsafe { core::mem::transmute::<usize, Register>(next)(prepare, parent, child, library) },
-    }
+    let Some(next) = next(REGISTER) else { return ENOMEM };
+    // SAFETY: the next function of that name, which has this type; the caller's contract is the same.
+    unsafe { core::mem::transmute::<usize, Register>(next)(prepare, parent, child, library) }
 }

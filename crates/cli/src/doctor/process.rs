@@ -38,7 +38,8 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     subject::mappings(&process, "maps")?;
     let mut remarks = Vec::new();
     // What could not be seen is said in the end.
-    let heap_before = heap::process::look(&process, Manner::Running).ok();
+    let trapped_before_bytes =
+        heap::process::look(&process, Manner::Running).ok().and_then(|heap| heap.trapped_bytes());
     let before = Reading::of(&process)?;
     let observed = observe(pid, limit, signals, &mut remarks);
     let after = Reading::of(&process)?;
@@ -62,7 +63,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         activity: after.since(&before),
         map,
         heap,
-        trapped_before_bytes: heap_before.as_ref().and_then(HeapView::trapped_bytes),
+        trapped_before_bytes,
         churn: observed.churn,
         faults: observed.faults,
         remarks,

@@ -128,6 +128,18 @@ impl Kind {
         self.key_and_name().0
     }
 
+    /// Whether glibc's malloc hands out of such memory.
+    #[must_use]
+    pub fn is_glibcs(self) -> bool {
+        matches!(self, Self::MainHeap | Self::GlibcHeap | Self::GlibcLargeBlock)
+    }
+
+    /// Whether malloc does, whichever serves.
+    #[must_use]
+    pub fn is_mallocs(self) -> bool {
+        self.is_glibcs() || matches!(self, Self::MuslHeap | Self::Allocator(_))
+    }
+
     /// What tells, in a process or of it, how much of such memory is in use: a runtime's own heap, whose inside is not looked at.
     #[must_use]
     pub fn account(self) -> Option<&'static str> {

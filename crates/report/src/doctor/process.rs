@@ -6,7 +6,6 @@ mod json;
 use std::fmt::Write;
 
 use faultless_diagnosis::churn::thrash;
-use faultless_diagnosis::classification::kind::Kind;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism, Pattern};
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::memory_call::Operation;
@@ -114,17 +113,7 @@ impl ProcessConsultation {
 
     /// Resident bytes of malloc's, whichever serves it.
     fn malloc_bytes(&self) -> u64 {
-        let is_malloc = |kind: Kind| {
-            matches!(
-                kind,
-                Kind::MainHeap
-                    | Kind::GlibcHeap
-                    | Kind::GlibcLargeBlock
-                    | Kind::MuslHeap
-                    | Kind::Allocator(_)
-            )
-        };
-        let totals = self.map.totals.iter().filter(|total| is_malloc(total.kind));
+        let totals = self.map.totals.iter().filter(|total| total.kind.is_mallocs());
         totals.map(|total| total.usage.rss_bytes).sum()
     }
 

@@ -231,9 +231,9 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     let trapped = seen.trapped_bytes()?;
     let resident = sum(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes);
     let most_trapped = walks.iter().max_by_key(|walk| walk.total.trapped_bytes())?;
+    let notable = LEAST_TRAPPED_BYTES.max(resident / NOTABLE_PART);
     // Of one that grows meanwhile malloc has more than was resident before.
-    if trapped >= LEAST_TRAPPED_BYTES && trapped >= seen.activity.rss_after_bytes.max(resident) / NOTABLE_PART
-    {
+    if trapped >= notable.max(seen.activity.rss_after_bytes / NOTABLE_PART) {
         let part = percent(trapped as f64 / resident.max(1) as f64);
         let arenas = several(walks.iter().map(|walk| walk.arenas.len() as u64).sum(), "arena");
         let mut found = Finding::new(
@@ -249,13 +249,14 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
         if is_passing {
             found.sentence += &format!("; {}", at_the_beginning(seen, kept));
         }
-        if is_passing && kept < LEAST_TRAPPED_BYTES.max(resident / NOTABLE_PART) {
+        if is_passing && kept < notable {
             return Some(found.advised("what is free at one moment and in use at another is not wasted"));
         }
-        let mut waste = format!("{} of memory", size(if is_passing { kept } else { trapped }));
+        let wasted = if is_passing { kept } else { trapped };
+        let mut waste = format!("{} of memory", size(wasted));
         let mut advice: Vec<String> = remedy(most_trapped, seen.obstacle.is_none()).into_iter().collect();
-        let shared = shared_bytes(seen).min(trapped);
-        if shared >= LEAST_TRAPPED_BYTES && shared >= resident / NOTABLE_PART {
+        let shared = shared_bytes(seen).min(wasted);
+        if shared >= notable {
             let also = format!(", up to {} of it shared with other processes", size(shared));
             found.sentence += &format!("{also} since a fork: it is in the RSS of each, and in memory once");
             waste += &also;
@@ -266,12 +267,12 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     }
     let is_most = resident >= seen.activity.rss_after_bytes / 2;
     (is_most && walks.iter().any(is_in_use)).then(|| {
-        let free = seen.trapped_before_bytes.filter(|before| *before >= LEAST_TRAPPED_BYTES.max(resident / NOTABLE_PART));
-        let before = free.map_or(String::new(), |bytes| format!("; {}", at_the_beginning(seen, bytes)));
-        Finding::new(
-            Concern::InUse,
-            format!("nearly all of the {} that malloc has resident is in use by the program{before}", size(resident)),
-        )
+        let resident = size(resident);
+        let mut sentence = format!("nearly all of the {resident} that malloc has resident is in use by the program");
+        if let Some(before) = seen.trapped_before_bytes.filter(|before| *before >= notable) {
+            sentence += &format!("; {}", at_the_beginning(seen, before));
+        }
+        Finding::new(Concern::InUse, sentence)
         .advised("no trim, no setting and no other allocator gives that back; churn --malloc names who asks for what is not freed")
     })
 }
@@ -283,8 +284,7 @@ fn at_the_beginning(seen: &ProcessConsultation, bytes: u64) -> String {
 
 /// Resident bytes of glibc's malloc in pages that other processes have, too: who forks shares what neither writes to.
 fn shared_bytes(seen: &ProcessConsultation) -> u64 {
-    let is_glibcs = |kind: Kind| matches!(kind, Kind::MainHeap | Kind::GlibcHeap | Kind::GlibcLargeBlock);
-    let totals = seen.map.totals.iter().filter(|total| is_glibcs(total.kind));
+    let totals = seen.map.totals.iter().filter(|total| total.kind.is_glibcs());
     totals.map(|total| total.usage.shared_clean_bytes + total.usage.shared_dirty_bytes).sum()
 }
 

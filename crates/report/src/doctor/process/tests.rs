@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use faultless_diagnosis::churn::circumstances::Circumstances;
 use faultless_diagnosis::churn::tally::Tally;
+use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::{Sight, classify};
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::cgroup::{MemoryGroup, Version};
