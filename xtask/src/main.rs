@@ -5,6 +5,7 @@ mod aarch64;
 mod arguments;
 mod baseline;
 mod check;
+mod dependent;
 mod dist;
 mod failure;
 mod glibc_heaps;
@@ -18,6 +19,7 @@ mod musl;
 mod peers;
 mod processes;
 mod programs;
+mod races;
 mod regions;
 mod regret;
 mod sandbox;
@@ -51,6 +53,10 @@ usage: cargo xtask TASK [OPTIONS]
       --threads N          default 8
   aarch64                  programs of tests/c under the library for aarch64, by qemu-aarch64
   musl                     the tests of the heap in static programs of musl, and a program that depends on it
+  races                    threads hand blocks to each other under ThreadSanitizer; needs a nightly toolchain
+      --threads N          default 4
+      --turns N            blocks for each thread (default 40,000)
+      --seed N             default 1
   peers [NAME...]          other allocators as libraries for `faultless bench --allocators NAME=PATH`, in target/peers
       --out DIR            another folder
   regret TRACE...          what policies of purging cost on traces of FAULTLESS=trace:PREFIX (docs/decay.md)
@@ -83,6 +89,7 @@ fn main() -> ExitCode {
         Some("install") => install::run(arguments),
         Some("aarch64") => aarch64::run(arguments),
         Some("musl") => musl::run(arguments),
+        Some("races") => races::run(arguments),
         Some("help") | None => {
             arguments.switch("--help");
             arguments.end().map(|()| print!("{USAGE}"))
