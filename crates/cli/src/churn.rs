@@ -7,6 +7,7 @@ mod uprobe;
 use std::ffi::OsString;
 use std::path::Path;
 
+use faultless_diagnosis::churn::comparison::Comparison;
 use faultless_probe::signals::Signals;
 use faultless_probe::terminal;
 use faultless_records::churn_recording::ChurnRecording;
@@ -29,6 +30,9 @@ pub fn churn(
     arguments: ChurnArguments,
     hold_signals: impl FnOnce() -> Result<Signals, Failure>,
 ) -> Result<Ending, Failure> {
+    if let [before, after] = arguments.diff.as_slice() {
+        return compare(before, after, arguments.json);
+    }
     if arguments.pid.is_none() && arguments.words.is_empty() {
         return Err(Failure::Usage(
             "nothing to look at: give --pid, a command after --, or a recording".into(),
@@ -136,13 +140,51 @@ pub fn no_callers(reason: &str) -> String {
 
 /// The recording, if the first word is the name of one.
 fn saved(words: &[OsString]) -> Result<Option<Seen>, Failure> {
-    let is_of_malloc = saved_form::is_recording::<MallocRecording>;
-    let is_recording = |head: &[u8]| is_of_malloc(head) || saved_form::is_recording::<ChurnRecording>(head);
-    let Some((path, bytes)) = saved_file::named(words, "churn", is_recording)? else { return Ok(None) };
-    let text = String::from_utf8_lossy(&bytes);
-    let seen = match is_of_malloc(&bytes) {
+    let named = saved_file::named(words, "churn", is_recording)?;
+    named.map(|(path, bytes)| parsed(path, &bytes)).transpose()
+}
+
+fn is_recording(head: &[u8]) -> bool {
+    is_of_malloc(head) || saved_form::is_recording::<ChurnRecording>(head)
+}
+
+fn is_of_malloc(head: &[u8]) -> bool {
+    saved_form::is_recording::<MallocRecording>(head)
+}
+
+fn parsed(path: &Path, bytes: &[u8]) -> Result<Seen, Failure> {
+    let text = String::from_utf8_lossy(bytes);
+    let seen = match is_of_malloc(bytes) {
         true => saved_form::load(&text).map(Seen::Malloc),
         false => saved_form::load(&text).map(Seen::Kernel),
     };
-    seen.map(Some).map_err(|reason| Failure::of_reading(path, reason))
+    seen.map_err(|reason| Failure::of_reading(path, reason))
+}
+
+fn load(path: &Path) -> Result<Seen, Failure> {
+    let bytes = saved_file::read(path)?;
+    if !is_recording(&bytes) {
+        return Err(Failure::of_reading(path, "it is no recording of `faultless churn --record`"));
+    }
+    parsed(path, &bytes)
+}
+
+fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {
+    let comparison = match (load(before)?, load(after)?) {
+        (Seen::Malloc(before), Seen::Malloc(after)) => Comparison::of_malloc(&before, &after),
+        (Seen::Kernel(before), Seen::Kernel(after)) => Comparison::of_kernel(&before, &after),
+        _ => {
+            return Err(Failure::Usage(
+                "one recording is of malloc's calls (--malloc), the other of the kernel's: give two of a kind"
+                    .into(),
+            ));
+        }
+    };
+    let text = if as_json {
+        churn::diff::json(&comparison)
+    } else {
+        churn::diff::text(&comparison, terminal::columns())
+    };
+    crate::print_report(&text)?;
+    Ok(Ending::Exited(0))
 }

@@ -77,6 +77,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("faultless churn --malloc -- ./program", "malloc, free"),
             ("faultless churn --malloc --pprof heap.pb.gz -- ./program", "a heap profile"),
             ("faultless churn --pid 4711 --for 10s", "a running process"),
+            ("faultless churn --malloc --record after.json -- ./program", "save it"),
+            ("faultless churn --diff before.json after.json", "compare two of these"),
         ],
     ),
     (

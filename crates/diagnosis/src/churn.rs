@@ -3,6 +3,7 @@
 mod address_space;
 pub mod blame;
 pub mod circumstances;
+pub mod comparison;
 pub mod holders;
 pub mod makers;
 pub mod malloc_blame;

@@ -1,5 +1,6 @@
 //! What `churn` says, as tables and as JSON.
 
+pub mod diff;
 mod holders;
 pub mod json;
 pub mod malloc_json;

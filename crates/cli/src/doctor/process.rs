@@ -128,6 +128,7 @@ fn of_churn(pid: i32, limit: Duration) -> ChurnArguments {
         record: None,
         pprof: None,
         folded: None,
+        diff: Vec::new(),
         words: Vec::new(),
     }
 }
