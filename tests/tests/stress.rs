@@ -1,10 +1,10 @@
-//! Random work of which every byte is checked: five seconds of the long stress, which `cargo xtask stress` runs for minutes, and large blocks.
+//! Random work of which every byte is checked: seconds of the long stress, which `cargo xtask stress` runs for minutes, and large blocks.
 
 use faultless_tests::program::Program;
 
-#[test]
-fn random_threads_sizes_operations_and_forks_keep_every_byte() {
-    let outcome = Program::new("stress.c").argument("5").argument("6").argument("1").run();
+/// Runs the stress with such arguments.
+fn stress(words: &str) {
+    let outcome = words.split(' ').fold(Program::new("stress.c"), Program::argument).run();
     assert!(
         outcome.status.success() && outcome.stderr.is_empty() && outcome.stdout.contains("passed"),
         "{}\n{}{}",
@@ -12,6 +12,23 @@ fn random_threads_sizes_operations_and_forks_keep_every_byte() {
         outcome.stdout,
         outcome.stderr
     );
+}
+
+#[test]
+fn random_threads_sizes_operations_and_forks_keep_every_byte() {
+    stress("5 6 1");
+}
+
+#[test]
+fn threads_that_are_stopped_anywhere_keep_every_byte() {
+    stress("2 6 2 stopped");
+}
+
+#[test]
+fn calls_that_the_kernel_refuses_and_memory_that_runs_out_leave_every_byte() {
+    for words in ["2 6 3 refused", "2 6 4 refused"] {
+        stress(words);
+    }
 }
 
 #[test]

@@ -41,10 +41,11 @@ usage: cargo xtask TASK [OPTIONS]
       --list               name them and stop
       --preload PATH       another library (default: libfaultless.so, built with profile dist)
       --keep               leave the working folder behind
-  stress                   random threads, sizes, operations and forks; with and without debug assertions
-      --seconds N          for each of the two (default 600)
+  stress                   random threads, sizes, operations and forks, in several ways: threads that are stopped, calls
+                           that the kernel refuses, settings; with and without debug assertions
+      --seconds N          for each of the two (default 600), shared by the ways
       --threads N          default 8
-      --seed N             default 1
+      --seed N             of the first way; the next has the next (default 1)
   instructions             instructions of malloc and free, counted by callgrind, beside glibc's
       --preload PATH       another library
       --check              a subset, against xtask/instructions.txt
