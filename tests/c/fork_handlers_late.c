@@ -1,5 +1,6 @@
-/* A process of one thread that never forks registers no handlers of forks. Who forks, starts a thread that allocates, registers handlers of
- * his own, or opens a library that looks into libc first, does, and those of the heap come first. `registrations.c` counts. */
+/* A process of one thread that never forks registers no handlers of forks. Who forks, starts a thread that allocates, has a thread of the
+ * heap's, registers handlers of his own, or opens a library that looks into libc first, does, and those of the heap come first.
+ * `registrations.c` counts. */
 #include "check.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,6 +33,22 @@ static void run_thread(void) {
     CHECK(pthread_join(thread, NULL) == 0, "no end of the thread");
 }
 
+static void *wait_for_ever(void *unused) {
+    for (;;) pause();
+    return unused;
+}
+
+/* Large blocks beside another thread: there is a purger then. */
+static void bring_a_purger(void) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0, "no thread");
+    for (int i = 0; i < 4; i++) {
+        void *block = malloc(MIB);
+        CHECK(block != NULL, "no memory");
+        memset(opaque(block), 1, MIB);
+    }
+}
+
 static void expect(int count, const char *when) {
     CHECK(*registrations == count, "%d registrations %s, expected %d", *registrations, when, count);
 }
@@ -59,6 +76,9 @@ int main(int argc, char **argv) {
         expect(1, "after a thread");
         begin_child();
         expect(1, "after a thread and a fork");
+    } else if (strcmp(mode, "purger") == 0) {
+        bring_a_purger();
+        expect(1, "beside a thread that does not allocate, when a fork inside libc would copy what the purger is at");
     } else if (strcmp(mode, "handlers") == 0) {
         CHECK(pthread_atfork(prepare, NULL, NULL) == 0, "refused");
         expect(2, "after one of the program");

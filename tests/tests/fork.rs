@@ -32,7 +32,7 @@ fn counted(mode: &str) -> Option<Program> {
 
 #[test]
 fn fork_handlers_are_registered_by_who_forks_has_threads_or_registers_others() {
-    for mode in ["alone", "fork", "thread", "handlers", "deep"] {
+    for mode in ["alone", "fork", "thread", "purger", "handlers", "deep"] {
         if let Some(program) = counted(mode) {
             program.passes();
         }

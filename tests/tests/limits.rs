@@ -61,6 +61,11 @@ fn a_child_of_vfork_that_limits_itself_leaves_its_parents_heap_as_it_is() {
 }
 
 #[test]
+fn a_daemon_that_limits_its_addresses_has_room_for_its_own_mappings() {
+    Program::new("limit_in_daemon.c").passes();
+}
+
+#[test]
 fn a_program_that_limits_its_addresses_has_room_for_its_own_mappings() {
     for function in ["setrlimit", "setrlimit64", "prlimit", "prlimit64"] {
         Program::new("limit_room.c").argument(function).passes();

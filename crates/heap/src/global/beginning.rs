@@ -61,7 +61,7 @@ fn ask_once() {
 }
 
 /// Registers the handlers if nobody has begun to; where libc refuses, for want of memory, the next thread asks again.
-fn register_handlers() {
+pub(super) fn register_handlers() {
     // ORDERING: Relaxed; only decides what to try.
     if HANDLERS.load(Ordering::Relaxed) != UNREGISTERED {
         return;

@@ -10,6 +10,7 @@
 //! variables of a library are, under a lock that `pthread_create` takes (glibc's `__nptl_free_stacks`), but allocates under none.
 
 use super::HEAP;
+use super::beginning::register_handlers;
 use crate::decay::{HOLD_MAX_NS, HOLD_MIN_NS, pause_ns};
 use crate::lock;
 use crate::os;
@@ -125,6 +126,8 @@ fn start(before: u32) {
     if !is_own_process() {
         return;
     }
+    // A fork inside libc, as `forkpty`'s, is not announced: the child would have what the purger was at.
+    register_handlers();
     // ORDERING: Acquire pairs with the Release in `step_down`: what the last one said when it left does not overtake what is said here.
     if STATE.compare_exchange(before, PRESENT, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
@@ -246,7 +249,15 @@ pub fn end_before_another() {
 /// Whether this process is the one that the memory is of: a child of `vfork` has its parent's.
 pub fn is_own_process() -> bool {
     // ORDERING: Relaxed; written before the process had another thread.
-    PROCESS.load(Ordering::Relaxed) == os::process_id()
+    if PROCESS.load(Ordering::Relaxed) == os::process_id() {
+        return true;
+    }
+    // A fork inside libc, as `daemon`'s, told nobody.
+    let is_forked = os::is_thread_of_libc();
+    if is_forked {
+        note_process();
+    }
+    is_forked
 }
 
 /// As [`note_process`], at the start; nothing where the process is known.
