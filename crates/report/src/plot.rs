@@ -14,6 +14,10 @@ const RIGHT: f64 = WIDTH - 24.0;
 const PANEL: f64 = 120.0;
 const GAP: f64 = 44.0;
 const TOP: f64 = 78.0;
+/// Height of a row of the legend.
+const ROW: f64 = 18.0;
+/// Width of a letter, on the safe side.
+const LETTER: f64 = 8.0;
 
 /// More events than this are marked without their names.
 const MOST_NAMES: usize = 6;
@@ -70,34 +74,34 @@ pub fn scene(history: &History, choice: &Choice) -> Scene {
     let shown = shown(history, choice);
     let groups = usize::from(!history.groups.is_empty());
     let panels = choice.metrics.len() + groups;
-    let height = TOP + panels as f64 * (PANEL + GAP) + 6.0;
     let title = plain_subject(&history.begin.subject);
-    let mut scene = Scene { width: WIDTH, height, title: title.clone(), shapes: Vec::new() };
+    let mut scene = Scene { width: WIDTH, height: 0.0, title: title.clone(), shapes: Vec::new() };
     text(&mut scene, (12.0, 22.0), Anchor::Start, Ink::Text, &cut(&title, 118));
-    legend(&mut scene, &shown, choice.tracks(history).count());
+    let top = TOP + legend(&mut scene, &shown, choice.tracks(history).count());
+    scene.height = top + panels as f64 * (PANEL + GAP) + 6.0;
 
     let time = Axis::of_time(choice.from, choice.to, 8);
     for (place, metric) in choice.metrics.iter().enumerate() {
         let series: Vec<Vec<(f64, f64)>> =
             shown.iter().map(|track| metric.series(&track.samples, choice.from, choice.to, 1500)).collect();
-        let dashed = match metric {
+        let dashed: Vec<Vec<_>> = match metric {
             Metric::Rss => shown
                 .iter()
                 .map(|track| Metric::Pss.series(&track.samples, choice.from, choice.to, 1500))
                 .collect(),
             _ => Vec::new(),
         };
-        let name = if *metric == Metric::Rss && dashed.iter().any(|points: &Vec<_>| points.len() > 1) {
-            "RSS (dashed: PSS)"
-        } else {
-            metric.name()
+        let name = match dashed.iter().map(Vec::len).max() {
+            None | Some(0) => metric.name(),
+            Some(1) => "RSS (dots: PSS)",
+            Some(_) => "RSS (dashed: PSS)",
         };
-        let panel = Panel { name, unit: metric.unit(), top: TOP + place as f64 * (PANEL + GAP) };
+        let panel = Panel { name, unit: metric.unit(), top: top + place as f64 * (PANEL + GAP) };
         panel.draw(&mut scene, &time, &series, &dashed);
         mark(&mut scene, history, &time, panel.top, place == 0);
     }
     if groups > 0 {
-        let top = TOP + choice.metrics.len() as f64 * (PANEL + GAP);
+        let top = top + choice.metrics.len() as f64 * (PANEL + GAP);
         let inside = |t: f64| (choice.from..=choice.to).contains(&t);
         let of_groups = |figure: fn(&faultless_records::recording::GroupSample) -> Option<u64>| {
             let points = |track: &faultless_diagnosis::history::GroupTrack| -> Vec<(f64, f64)> {
@@ -125,22 +129,24 @@ fn shown<'history>(history: &'history History, choice: &Choice) -> Vec<&'history
     tracks
 }
 
-fn legend(scene: &mut Scene, shown: &[&Track], all: usize) {
-    let mut x = 12.0;
+/// Names the lines; returns the height of the rows beyond the first.
+fn legend(scene: &mut Scene, shown: &[&Track], all: usize) -> f64 {
+    let (mut x, mut y) = (12.0, 40.0);
     for (number, track) in shown.iter().enumerate() {
         let label = cut(&plain(&track.label()), 24);
-        let width = label.chars().count() as f64 * 8.0 + 34.0;
+        let width = label.chars().count() as f64 * LETTER + 34.0;
         if x + width > RIGHT {
-            break;
+            (x, y) = (12.0, y + ROW);
         }
-        path(scene, vec![(x, 40.0), (x + 16.0, 40.0)], Ink::Series(number), 3.0, false);
-        text(scene, (x + 21.0, 44.0), Anchor::Start, Ink::Text, &label);
+        path(scene, vec![(x, y), (x + 16.0, y)], Ink::Series(number), 3.0, false);
+        text(scene, (x + 21.0, y + 4.0), Anchor::Start, Ink::Text, &label);
         x += width;
     }
     if all > shown.len() {
         let rest = format!("+ {} smaller", all - shown.len());
         text(scene, (RIGHT, 22.0), Anchor::End, Ink::Faint, &rest);
     }
+    y - 40.0
 }
 
 struct Panel {
@@ -162,7 +168,10 @@ impl Panel {
         }
         for (tick, label) in time.ticks() {
             path(scene, vec![(x(tick), bottom), (x(tick), bottom + 4.0)], Ink::Faint, 1.0, false);
-            text(scene, (x(tick), bottom + 17.0), Anchor::Middle, Ink::Faint, &label);
+            // Where the unit stands there is no room for a figure.
+            if x(tick) + (label.chars().count() as f64 / 2.0 + time.unit.len() as f64) * LETTER < RIGHT {
+                text(scene, (x(tick), bottom + 17.0), Anchor::Middle, Ink::Faint, &label);
+            }
         }
         text(scene, (RIGHT, bottom + 17.0), Anchor::End, Ink::Faint, time.unit);
         let name =
@@ -285,6 +294,58 @@ mod tests {
             (lines(Ink::Series(0)), lines(Ink::Series(2))),
             (choice.metrics.len(), choice.metrics.len())
         );
+    }
+
+    fn texts(scene: &Scene) -> Vec<((f64, f64), &str)> {
+        let texts = scene.shapes.iter().filter_map(|shape| match shape {
+            Shape::Text { at, text, .. } => Some((*at, text.as_str())),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn every_line_is_named_however_long_the_names_are() {
+        let mut history = history(12);
+        for track in &mut history.tracks {
+            track.process.name += "-of-fifteen";
+        }
+        let scene = scene(&history, &Choice::whole(&history));
+        let names: Vec<(f64, f64)> =
+            texts(&scene).into_iter().filter(|(_, text)| text.contains("-of-")).map(|(at, _)| at).collect();
+        assert_eq!(names.len(), MOST_SERIES, "{names:?}");
+        let [first, last] = [names[0].1, names[MOST_SERIES - 1].1];
+        assert!(first < last, "in two rows: {names:?}");
+        let panel = texts(&scene).into_iter().find(|(_, text)| text.starts_with("RSS")).unwrap();
+        assert!(panel.0.1 > last + 10.0, "and the panels below them: {panel:?}");
+    }
+
+    #[test]
+    fn what_stands_for_pss_is_said() {
+        let mut history = history(1);
+        let is_said =
+            |history: &History, name: &str| scene(history, &Choice::whole(history)).svg().contains(name);
+        assert!(is_said(&history, ">RSS, MiB<"));
+        for (second, name) in [(5, ">RSS (dots: PSS), MiB<"), (9, ">RSS (dashed: PSS), MiB<")] {
+            history.tracks[0].samples[second].pss_bytes = Some(1 << 20);
+            assert!(is_said(&history, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_unit_of_time_stands_on_no_figure() {
+        let history = history(1);
+        let mut choice = Choice::whole(&history);
+        for to in [0.014_07, 0.2, 1.1, 19.0, 1000.0, 100_000.0] {
+            choice.to = to;
+            let scene = scene(&history, &choice);
+            let unit = Axis::of_time(0.0, to, 8).unit;
+            let (at, _) = texts(&scene).into_iter().rfind(|(_, text)| *text == unit).unwrap();
+            let row = texts(&scene).into_iter().filter(|(other, text)| other.1 == at.1 && *text != unit);
+            let ends = row.map(|(other, text)| other.0 + text.len() as f64 * 3.5);
+            let last = ends.fold(0.0, f64::max);
+            assert!(last > 0.0 && last < at.0 - unit.len() as f64 * 7.0, "{to}: {last} {at:?}");
+        }
     }
 
     #[test]

@@ -71,14 +71,22 @@ fn paint_text(map: &mut Pixmap, at: (f64, f64), anchor: Anchor, ink: Ink, text: 
         Anchor::Middle => at.0 - width / 2.0,
         Anchor::End => at.0 - width,
     };
-    let mut x = left.round() as i64;
-    for letter in text.chars() {
-        if let Some(raster) = raster(letter) {
-            paint_letter(map, (x, (at.1 - ASCENT).round() as i64), &raster, parts(ink));
+    let (left, top) = (left.round() as i64, (at.1 - ASCENT).round() as i64);
+    let letters: Vec<(i64, RasterizedChar)> =
+        (0..).zip(text.chars()).filter_map(|(place, letter)| Some((place, raster(letter)?))).collect();
+    // The ground around all of them first, so that no line runs through them.
+    for (place, letter) in &letters {
+        for (across, down) in AROUND {
+            paint_letter(map, (left + place * step as i64 + across, top + down), letter, [255; 3]);
         }
-        x += step as i64;
+    }
+    for (place, letter) in &letters {
+        paint_letter(map, (left + place * step as i64, top), letter, parts(ink));
     }
 }
+
+/// The pixels beside one.
+const AROUND: [(i64, i64); 8] = [(-1, -1), (0, -1), (1, -1), (-1, 0), (1, 0), (-1, 1), (0, 1), (1, 1)];
 
 /// Letters that the font lacks become a question mark.
 fn raster(letter: char) -> Option<RasterizedChar> {
@@ -126,6 +134,16 @@ mod tests {
         assert_eq!(at(50, 10).red(), 255);
         let is_dark = |x| (28..42).any(|y| at(x, y).red() < 128);
         assert!((30..70).filter(|x| is_dark(*x)).count() > 10);
+        let crossed = Shape::Path {
+            points: vec![(5.0, 35.0), (95.0, 35.0)],
+            ink: Ink::Series(0),
+            width: 30.0,
+            is_dashed: false,
+        };
+        let shapes = vec![crossed, text((50.0, 40.0))];
+        let map = Pixmap::decode_png(&png(&Scene { shapes, ..scene.clone() }).unwrap()).unwrap();
+        let is_ground = |x| (28..42).any(|y| map.pixel(x, y).is_some_and(|pixel| pixel.red() > 250));
+        assert!((30..70).filter(|x| is_ground(*x)).count() > 10, "no line runs through letters");
         assert!(png(&Scene { width: 0.0, ..scene }).is_none());
     }
 }

@@ -27,6 +27,9 @@ const COLOURS: [&str; 8] =
 /// Number of series that look different.
 pub const MOST_SERIES: usize = COLOURS.len();
 
+/// The ground around letters, so that no line runs through them.
+const HALO: &str = "stroke=\"#fff\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"";
+
 impl Ink {
     /// As `#rrggbb`.
     #[must_use]
@@ -166,7 +169,7 @@ fn write_shape(svg: &mut String, shape: &Shape) {
             let text = escape(text);
             let _ = writeln!(
                 svg,
-                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{text}</text>"
+                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"{colour}\" {HALO}>{text}</text>"
             );
         }
     }
@@ -183,5 +186,9 @@ mod tests {
         let svg = scene.svg();
         assert!(svg.contains("&lt;b&gt;&amp;</text>") && svg.contains("<title>&lt;t&gt;"), "{svg}");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert!(
+            svg.contains("paint-order=\"stroke\">&lt;b&gt;"),
+            "its ground covers what lies behind: {svg}"
+        );
     }
 }

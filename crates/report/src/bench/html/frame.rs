@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::html_page::escape;
 
 use super::number::{coordinate, tick};
-use super::placing::Area;
+use super::placing::{self, Area};
 use super::scale::Scale;
 
 /// A chart before it is written.
@@ -58,17 +58,23 @@ impl Frame {
     /// Vertical lines at the ticks of a horizontal axis, with their figures below.
     pub fn horizontal_axis(&mut self, scale: &Scale, ticks: &[f64], written: fn(f64) -> String) {
         let Area { top, bottom, .. } = self.plot;
-        let mut free = f64::NEG_INFINITY;
         for &figure in ticks {
             let x = scale.place(figure);
             self.line("rule", (x, top), (x, bottom));
-            let text = written(figure);
-            let half = super::placing::width(&text) / 2.0;
-            // Counts are where they are; one whose figure has no room keeps its line only.
-            if x - half > free {
-                self.text("tick", "middle", (x, bottom + 17.0), &text);
-                free = x + half + 3.0;
-            }
+        }
+        self.figures_at(bottom + 17.0, scale, ticks, written);
+    }
+
+    /// The figures of a horizontal axis at a height, inside the chart; a tick whose figure has no room keeps its line only.
+    pub fn figures_at(&mut self, y: f64, scale: &Scale, ticks: &[f64], written: fn(f64) -> String) {
+        let inside = |x: f64, text: &str| x.min(self.width - placing::width(text) / 2.0);
+        let texts: Vec<(f64, String)> = ticks
+            .iter()
+            .map(|&figure| (scale.place(figure), written(figure)))
+            .map(|(x, text)| (inside(x, &text), text))
+            .collect();
+        for ((x, text), _) in texts.iter().zip(placing::with_room(&texts)).filter(|(_, has_room)| *has_room) {
+            self.text("tick", "middle", (*x, y), text);
         }
     }
 

@@ -93,12 +93,15 @@ fn unsound(campaign: &Campaign) -> String {
 fn foreign_cpu(campaign: &Campaign) -> String {
     let parts = campaign.samples.iter().map(|sample| sample.foreign_cpu).filter(|part| part.is_finite());
     match Spread::of(parts) {
-        Some(part) if part.median > MUCH_FOREIGN_CPU.0 || part.maximum > MUCH_FOREIGN_CPU.1 => format!(
-            "<p><b>The machine was busy with something else.</b> Other processes or guests took {} of all CPU time in \
-             the median run and {} in the worst. Times are less sure than their intervals say; memory hardly is.</p>\n",
-            percent(part.median),
-            percent(part.maximum)
-        ),
+        Some(part) if part.median > MUCH_FOREIGN_CPU.0 || part.maximum > MUCH_FOREIGN_CPU.1 => {
+            let when = if part.median > MUCH_FOREIGN_CPU.0 { "The machine" } else { "At times the machine" };
+            format!(
+                "<p><b>{when} was busy with something else.</b> Other processes or guests took {} of all CPU time in \
+                 the median run and {} in the worst. Times are less sure than their intervals say; memory hardly is.</p>\n",
+                percent(part.median),
+                percent(part.maximum)
+            )
+        }
         _ => String::new(),
     }
 }

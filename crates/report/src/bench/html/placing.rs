@@ -55,6 +55,22 @@ pub fn apart(wanted: &[f64], apart: f64, top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
+/// Which of the texts around these places of a line have room beside each other; the one of 1, with which all is compared, comes
+/// before the others.
+#[must_use]
+pub fn with_room(texts: &[(f64, String)]) -> Vec<bool> {
+    let end = |(x, text): &(f64, String), side: f64| x + side * (width(text) / 2.0 + 1.5);
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    order.sort_by_key(|place| texts[*place].1 != "×1");
+    let mut has_room = vec![false; texts.len()];
+    for place in order {
+        let (left, right) = (end(&texts[place], -1.0), end(&texts[place], 1.0));
+        let is_free = |other: &(f64, String)| end(other, 1.0) <= left || right <= end(other, -1.0);
+        has_room[place] = texts.iter().zip(&has_room).all(|(other, is_there)| !is_there || is_free(other));
+    }
+    has_room
+}
+
 /// A rectangle in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Area {
@@ -157,6 +173,14 @@ mod tests {
             assert!(!area.sticks_out_of(&bounds), "{area:?}");
             assert!(areas[..place].iter().all(|other| area.overlap(other) == 0.0), "{areas:?}");
         }
+    }
+
+    #[test]
+    fn texts_without_room_are_left_out_and_that_of_1_is_not() {
+        let texts = [(10.0, "×0.8"), (45.0, "×0.9"), (60.0, "×1"), (70.0, "×1.1"), (200.0, "×2")];
+        let texts = texts.map(|(x, text)| (x, text.to_owned()));
+        assert_eq!(with_room(&texts), [true, false, true, false, true]);
+        assert!(with_room(&[]).is_empty());
     }
 
     #[test]

@@ -119,9 +119,12 @@ impl Panel<'_> {
             self.line((plot.left, y), (plot.right, y), Ink::Grid);
             self.text((plot.left - 7.0, y + 4.0), Anchor::End, Ink::Faint, &times(ratio));
         }
-        for (x, label) in across {
-            self.line((x, plot.top), (x, plot.bottom), Ink::Grid);
-            self.text((x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, &label);
+        let labels: Vec<(f64, String)> = across.collect();
+        for ((x, label), has_room) in labels.iter().zip(placing::with_room(&labels)) {
+            self.line((*x, plot.top), (*x, plot.bottom), Ink::Grid);
+            if has_room {
+                self.text((*x, plot.bottom + 17.0), Anchor::Middle, Ink::Faint, label);
+            }
         }
         self.text((14.0, TITLES), Anchor::Start, Ink::Text, time);
         let middle = f64::midpoint(plot.left, plot.right);
@@ -171,14 +174,17 @@ impl Panel<'_> {
 
         let names: Vec<String> = dots.iter().map(|dot| cut(dot.name, LETTERS)).collect();
         let areas = axes.areas(dots, &names, &plot);
-        for ((dot, area), name) in dots.iter().zip(&areas).zip(&names) {
-            let ((x, y), ink) = (axes.place(dot), Ink::Series(dot.contender));
+        // All lines lie behind all names.
+        for (dot, area) in dots.iter().zip(&areas) {
             for [from, to] in axes.whiskers(dot) {
-                self.line(from, to, ink);
+                self.line(from, to, Ink::Series(dot.contender));
             }
-            if let Some((from, to)) = scatter::leader((x, y), area) {
+            if let Some((from, to)) = scatter::leader(axes.place(dot), area) {
                 self.line(from, to, Ink::Faint);
             }
+        }
+        for ((dot, area), name) in dots.iter().zip(&areas).zip(&names) {
+            let ((x, y), ink) = (axes.place(dot), Ink::Series(dot.contender));
             let (anchor, name_x) = scatter::anchored(x, area);
             self.text((name_x, area.bottom - 3.0), anchor, ink, name);
             let centre = self.at((x, y));

@@ -107,12 +107,17 @@ pub fn figure(heading: &str, subheading: &str, time: &str, dots: &[Dot]) -> Stri
 
     let names: Vec<String> = dots.iter().map(|dot| placing::shortened(dot.name, 20)).collect();
     let areas = axes.areas(dots, &names, &plot);
-    for (place, dot) in dots.iter().enumerate() {
-        let (x, y) = axes.place(dot);
+    // All lines lie behind all names.
+    for (dot, area) in dots.iter().zip(&areas) {
         let mut group: String = axes.whiskers(dot).map(|[from, to]| line("whisker", from, to)).concat();
-        if let Some((from, to)) = leader((x, y), &areas[place]) {
+        if let Some((from, to)) = leader(axes.place(dot), area) {
             group += &line("leader", from, to);
         }
+        frame.add(&format!("<g class=\"series s{}\">{group}</g>", dot.contender));
+    }
+    for (place, dot) in dots.iter().enumerate() {
+        let (x, y) = axes.place(dot);
+        let mut group = String::new();
         let (anchor, name_x) = anchored(x, &areas[place]);
         let _ = write!(
             group,

@@ -39,9 +39,7 @@ pub fn figure(heading: &str, subheading: &str, rows: &[Row]) -> String {
     }
     frame.horizontal_axis(&scale, &scale.ticks(9), times);
     // Long charts have their ticks above too.
-    for tick in scale.ticks(9) {
-        frame.text("tick", "middle", (scale.place(tick), plot.top - 8.0), &times(tick));
-    }
+    frame.figures_at(plot.top - 8.0, &scale, &scale.ticks(9), times);
     let one = scale.place(1.0);
     frame.line("one", (one, plot.top), (one, plot.bottom));
 

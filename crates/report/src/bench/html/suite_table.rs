@@ -93,7 +93,11 @@ fn cell(board: &Board, suite: Suite, contender: usize, mean: &Mean, largest: f64
         return format!("<td class=\"none\">– <small>{why}</small></td>");
     };
     let part = if largest > 0.0 { (ratio.median / largest * 100.0).clamp(0.0, 100.0) } else { 0.0 };
-    let range = if contender == board.campaign.reference { "reference".into() } else { interval(&ratio) };
+    let range = match ratio.confidence > 0.0 {
+        _ if contender == board.campaign.reference => "reference".into(),
+        true => interval(&ratio),
+        false => String::new(),
+    };
     format!(
         "<td class=\"{}\" title=\"{}\"><span class=\"figure\">{}{}</span> <small>{range}</small>\
          <span class=\"bar s{contender}\"><i style=\"width:{part:.1}%\"></i></span></td>",

@@ -1,8 +1,9 @@
 //! Structure of the page, from small campaigns.
 
+use faultless_diagnosis::standing::Ratio;
 use faultless_records::bench::{Campaign, Cell, Contender, Figures, Machine, SCHEMA, Sample, Size, Suite};
 
-use super::{html, plot};
+use super::{html, plot, strip};
 use crate::scene::{Ink, Shape};
 
 fn cell(suite: Suite, workload: &str, threads: Option<u32>) -> Cell {
@@ -110,6 +111,7 @@ fn of_a_single_round_no_confidence_is_shown() {
     campaign.samples.retain(|sample| sample.round == 0);
     let page = html(&campaign);
     assert!(page.contains("one round: no interval") && !page.contains("0 % confidence"));
+    assert!(page.contains("×1.30</span> <small></small>"), "nor the ratio once more in its place");
 }
 
 #[test]
@@ -123,6 +125,17 @@ fn the_picture_has_a_point_for_each_contender_in_each_suite() {
     for text in ["sun", "programs", "over 6 cells, ratios to libc", "mimalloc 3<", "×1.5", "wall time"] {
         assert!(svg.contains(text), "{text}: {svg}");
     }
+    let places = |is_it: fn(&Shape) -> bool| -> Vec<usize> {
+        scene.shapes.iter().enumerate().filter(|(_, shape)| is_it(shape)).map(|(place, _)| place).collect()
+    };
+    let whiskers = places(|shape| matches!(shape, Shape::Path { ink: Ink::Series(_), .. }));
+    let names = places(|shape| matches!(shape, Shape::Text { ink: Ink::Series(_), .. }));
+    assert_eq!(
+        (whiskers.len(), names.len()),
+        (2 * 2 * 3 + 3, 2 * 3 + 3),
+        "those of the curves by threads, too"
+    );
+    assert!(whiskers[5] < names[0] && names[2] < whiskers[6], "no line lies upon a name");
     // Libc is where both ratios are 1, and what takes more of both lies above it and to its right.
     let centres: Vec<(f64, f64)> = scene
         .shapes
@@ -134,6 +147,19 @@ fn the_picture_has_a_point_for_each_contender_in_each_suite() {
         .collect();
     assert!(centres[0].0 < centres[1].0 && centres[0].1 > centres[1].1, "{centres:?}");
     assert!(centres[1].0 < centres[2].0 && centres[1].1 > centres[2].1, "{centres:?}");
+}
+
+#[test]
+fn figures_of_an_axis_have_room_above_as_below() {
+    let ratio = |median| Ratio { median, low: median, high: median, confidence: 0.0 };
+    let ratios = vec![(0, ratio(0.45), String::new()), (1, ratio(1.7), String::new())];
+    let row = strip::Row { name: "a name of so many letters".into(), ratios };
+    let chart = strip::figure("", "", &[row]);
+    let figures: Vec<&str> =
+        chart.split("class=\"tick\"").skip(1).map(|tick| tick.split(['>', '<']).nth(1).unwrap()).collect();
+    let (below, above) = figures.split_at(figures.len() / 2);
+    assert_eq!(below, above);
+    assert!(below.contains(&"×0.5") && below.contains(&"×1") && !below.contains(&"×0.9"), "{below:?}");
 }
 
 #[test]
@@ -304,8 +330,11 @@ fn failures_and_a_busy_machine_are_said() {
     is_sound(&page);
     assert!(page.contains("21 of 63 runs failed"));
     assert!(page.contains("<b>mimalloc 3</b>, ThreadTest, small, 1 thread: ended by signal 11 (3 times)"));
+    assert!(page.contains("<b>At times the machine was busy with something else.</b>"));
     assert!(page.contains("0 % of all CPU time in the median run and 40.0 % in the worst"));
     assert!(page.contains("no figures in 6 cells"));
+    campaign.samples.iter_mut().for_each(|sample| sample.foreign_cpu = 0.06);
+    assert!(html(&campaign).contains("<b>The machine was busy with something else.</b>"));
 }
 
 #[test]
