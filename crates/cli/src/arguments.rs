@@ -71,7 +71,7 @@ pub struct DoctorArguments {
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["command", "runs", "html"])]
     pub pid: Option<i32>,
     /// Observe the process for this long (10s, 500ms, 2m) [default: 10s].
-    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid", conflicts_with = "command")]
     pub limit: Option<Duration>,
     /// Rounds: how often to run the command with each remedy, and as it is.
     #[arg(short = 'n', long = "rounds", alias = "runs", value_name = "ROUNDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -153,7 +153,7 @@ pub struct BenchArguments {
     /// Draw time against memory, and time by threads, into FILE: SVG, or PNG when its name ends so.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Run nothing: show what an earlier --json wrote to FILE.
+    /// Run nothing: show what an earlier --json wrote to FILE (- for standard input).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "allocators", "threads", "sizes", "repeat", "quick", "idle", "seed", "system_calls", "json", "command"])]
     pub load: Option<PathBuf>,
     /// List suites, workloads and the allocators that were found, and run nothing.
@@ -280,7 +280,7 @@ pub struct FaultsArguments {
     /// Write a profile for pprof to FILE.
     #[arg(long, value_name = "FILE")]
     pub pprof: Option<PathBuf>,
-    /// Compare two recordings.
+    /// Compare two recordings; - for standard input.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["words", "tree", "record", "html", "folded", "pprof", "every", "stack"])]
     pub diff: Vec<PathBuf>,
     /// The command and its arguments, or a file that --record wrote; what the command prints goes to standard error.

@@ -18,6 +18,7 @@ use faultless_records::bench::{Campaign, Contender, SCHEMA, Suite};
 use faultless_records::measurement::Ending;
 use faultless_report::bench;
 use faultless_report::plain::{fitted, trimmed};
+use faultless_report::saved_form;
 use faultless_trial::benchmark::catalogue::{self, WORKLOADS};
 use faultless_trial::benchmark::programs::PROGRAMS;
 use faultless_trial::benchmark::seeds;
@@ -75,7 +76,7 @@ pub fn bench(
         }
         false => crate::print(table),
     };
-    let written = saved.and(drawn).and(plotted).and(printed);
+    let written = Failure::joined([saved, drawn, plotted]).and(printed);
     if let Some(error) = interrupted {
         // Whoever waits for us learns of the signal by how we end, of a file that is missing by a line.
         if let Err(Failure::Failed(reason)) = written {
@@ -143,13 +144,14 @@ fn index_of(contenders: &[Contender], name: &str) -> Result<usize, Failure> {
         .ok_or_else(|| Failure::Usage(format!("the reference {name} is not among the allocators")))
 }
 
-/// A saved campaign.
+/// A saved campaign; `-` is standard input.
 fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
     let bytes = saved_file::read(path)?;
     let parsed = bench::json::parse(&String::from_utf8_lossy(&bytes));
-    let refused = |reason: String| match saved_file::of_another(path, &bytes) {
+    let another = saved_file::of_another(path, &bytes).filter(|_| !saved_form::is_campaign(&bytes));
+    let refused = |reason: String| match another {
         Some(text) => Failure::Failed(text),
-        None => Failure::of_reading(path, reason),
+        None => Failure::of_reading(saved_file::shown(path).as_ref().as_ref(), reason),
     };
     let mut campaign = parsed.map_err(refused)?;
     if let Some(name) = reference {

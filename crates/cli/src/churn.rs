@@ -116,20 +116,17 @@ impl Files {
     }
 
     fn write(self, seen: &Seen) -> Result<(), Failure> {
-        if let Some(file) = self.record {
-            file.write(&seen.saved())?;
-        }
+        let recorded = self.record.map_or(Ok(()), |file| file.write(&seen.saved()));
         if self.pprof.is_none() && self.folded.is_none() {
-            return Ok(());
+            return recorded;
         }
         let profile = seen.profile();
         if !profile.has_callers() {
             crate::say("no call chains were seen: the profile has sums alone");
         }
-        if let Some(file) = self.pprof {
-            file.write_bytes(&profile.pprof())?;
-        }
-        self.folded.map_or(Ok(()), |file| file.write(&profile.folded()))
+        let profiled = self.pprof.map_or(Ok(()), |file| file.write_bytes(&profile.pprof()));
+        let folded = self.folded.map_or(Ok(()), |file| file.write(&profile.folded()));
+        Failure::joined([recorded, profiled, folded])
     }
 }
 

@@ -63,6 +63,18 @@ impl Failure {
         }
     }
 
+    /// The failures of several files in one; that of one does not hide the others.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] where there is any.
+    pub fn joined(outcomes: impl IntoIterator<Item = Result<(), Self>>) -> Result<(), Self> {
+        let failed = outcomes.into_iter().filter_map(Result::err).map(Self::into_message);
+        match failed.collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(()),
+            messages => Err(Self::Failed(messages.join("; "))),
+        }
+    }
+
     /// For a file that cannot be read, or is not what it is read as.
     #[must_use]
     pub fn of_reading(path: &Path, reason: impl Display) -> Self {
@@ -161,6 +173,14 @@ mod tests {
     fn a_file_that_is_no_program_is_refused_with_what_to_do() {
         let refusal = Failure::of_start("./build", &io::Error::from_raw_os_error(8));
         assert!(matches!(refusal, Failure::Refused(says) if says.contains("#! line; put its interpreter")));
+    }
+
+    #[test]
+    fn the_failure_of_one_file_does_not_hide_that_of_another() {
+        let failed = |name: &str| Err(Failure::Failed(format!("cannot write {name}")));
+        assert!(Failure::joined([Ok(()), Ok(())]).is_ok());
+        let joined = Failure::joined([failed("a"), Ok(()), failed("b")]).unwrap_err();
+        assert_eq!(joined.into_message(), "cannot write a; cannot write b");
     }
 
     #[test]

@@ -91,10 +91,12 @@ impl Files {
         let write = |file: Option<OutputFile>, bytes: &dyn Fn() -> Vec<u8>| {
             file.map_or(Ok(()), |file| file.write_bytes(&bytes()))
         };
-        write(self.record, &|| saved_form::write(recording).into_bytes())?;
-        write(self.html, &|| flame::html(recording).into_bytes())?;
-        write(self.folded, &|| faults::tree::folded(recording).into_bytes())?;
-        write(self.pprof, &|| faults::pprof::profile(recording))
+        Failure::joined([
+            write(self.record, &|| saved_form::write(recording).into_bytes()),
+            write(self.html, &|| flame::html(recording).into_bytes()),
+            write(self.folded, &|| faults::tree::folded(recording).into_bytes()),
+            write(self.pprof, &|| faults::pprof::profile(recording)),
+        ])
     }
 }
 
@@ -107,7 +109,11 @@ fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
 fn load(path: &Path) -> Result<FaultRecording, Failure> {
     let bytes = saved_file::read(path)?;
     if !saved_form::is_recording::<FaultRecording>(&bytes) {
-        return Err(Failure::of_reading(path, "it is no recording of `faultless faults --record`"));
+        let missing = "it is no recording of `faultless faults --record`";
+        return Err(match saved_file::of_another(path, &bytes) {
+            Some(text) => Failure::Failed(text),
+            None => Failure::of_reading(saved_file::shown(path).as_ref().as_ref(), missing),
+        });
     }
     parsed(path, &bytes)
 }

@@ -1,13 +1,16 @@
 //! What was saved is read again: once and from its beginning to its end, so that it may be a pipe.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use faultless_probe::program;
 use faultless_records::{core_file, elf};
+use faultless_report::plain::plain;
 use faultless_report::saved_form;
 
 use crate::failure::{Failure, hint_of_command};
@@ -94,14 +97,31 @@ fn is_behind_dashes() -> bool {
     std::env::args_os().rev().nth(1).is_some_and(|word| word == "--")
 }
 
-/// What shows a file that begins so, if it is the recording of an instrument, or a core file.
+/// What shows a file that begins so, if it is the recording of an instrument, a campaign, or a core file.
 pub fn of_another(path: &Path, head: &[u8]) -> Option<String> {
-    let shown = path.display();
+    let shown = plain(&path.to_string_lossy());
     if core_file::is_core(head) {
         return Some(format!("{shown} is a core file: show it with `faultless heap {shown}`"));
     }
-    let (writer, reader) = saved_form::writer_and_reader(head)?;
-    Some(format!("{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`"))
+    let (kind, reader) = saved_form::kind_and_reader(head)?;
+    Some(format!("{shown} is a {kind}: show it with `faultless {reader} {shown}`"))
+}
+
+/// Opens a file; `-` is standard input.
+///
+/// # Errors
+/// The kernel's.
+pub fn open(path: &Path) -> io::Result<File> {
+    match path == Path::new("-") {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(path),
+    }
+}
+
+/// How [`open`]'s is called.
+#[must_use]
+pub fn shown(path: &Path) -> Cow<'_, str> {
+    if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() }
 }
 
 /// Opens a file and reads its first bytes.
@@ -111,12 +131,13 @@ fn head(path: &Path, bytes: &mut Vec<u8>) -> io::Result<File> {
     Ok(file)
 }
 
-/// All of a file.
+/// All of a file, or of standard input for `-`.
 ///
 /// # Errors
 /// [`Failure::Failed`] when it cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    File::open(path).and_then(|file| read_file(&[], file)).map_err(|error| Failure::of_reading(path, error))
+    let read = open(path).and_then(|file| read_file(&[], file));
+    read.map_err(|error| Failure::of_reading(shown(path).as_ref().as_ref(), error))
 }
 
 /// All of a file of which this much was read already.

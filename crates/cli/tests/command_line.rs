@@ -21,6 +21,12 @@ const SIGPIPE: i32 = 13;
 const QUESTIONS: [&[&str]; 4] = [&["--help"], &["--version"], &["faults", "--help"], &["help", "bench"]];
 
 #[test]
+fn the_time_of_a_look_at_a_process_is_refused_with_a_command() {
+    assert_misused(&mut faultless(&["doctor", "--for", "1s", "--", "true"]), "--for");
+    assert_misused(&mut faultless(&["doctor", "--for", "1s"]), "--pid");
+}
+
+#[test]
 fn help_that_cannot_be_written_is_a_failure() {
     for words in QUESTIONS {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -25,6 +25,10 @@ const READERS: [(&[&str], &str); 6] = [
     (&["map", "--diff", "/proc/self/maps"], r#"{"format":"faultless-map/1","#),
 ];
 
+/// A campaign that was saved.
+const CAMPAIGN: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/2026-11-22-2cpu/sun-large.json");
+
 /// The one line by which a command refuses a file of these bytes.
 fn refusal(place: &Place, words: &[&str], bytes: &[u8]) -> String {
     let file = place.write("saved", bytes);
@@ -95,6 +99,48 @@ fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
         cat.wait().unwrap();
         let wide = fs::read_to_string(&saved).unwrap().replacen("{\"format\":\"", "{\n  \"format\": \"", 1);
         assert_eq!(shown(&place.write("wide", wide), Stdio::null()), plain, "{recording:?}");
+    }
+}
+
+#[test]
+fn what_is_saved_is_read_from_standard_input_too() {
+    let place = Place::new("input");
+    let page = place.file("page");
+    for (words, saved) in [
+        (&["bench", "--load", "-", "--html", &page][..], CAMPAIGN),
+        (&["map", "--diff", "-", "/proc/self/smaps"], "/proc/self/smaps"),
+    ] {
+        let output = faultless(words).stdin(fs::File::open(saved).unwrap()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", errors(&output));
+    }
+    assert!(fs::exists(&page).unwrap());
+    assert!(
+        assert_refused(&mut faultless(&["bench", "--load", "-"]), 1, "it is empty")
+            .contains("standard input")
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_written_does_not_take_the_others_with_it() {
+    let place = Place::new("others");
+    let calls = place.file("calls");
+    let recorded = faultless(&["churn", "--by", "ptrace", "--record", &calls, "true"]).output().unwrap();
+    let faults = place.file("faults");
+    let sampled = faultless(&["faults", "--record", &faults, "true"]).output().unwrap();
+    for (subcommand, saved, made) in [("churn", &calls, recorded), ("faults", &faults, sampled)] {
+        if !made.status.success() {
+            faultless_skipped::skipped(errors(&made));
+            continue;
+        }
+        let (folded, profile) = (place.file("folded"), place.file("profile"));
+        let words = [subcommand, "--record", "/dev/full", "--folded", &folded, "--pprof", &profile, saved];
+        let output = faultless(&words).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", errors(&output));
+        assert!(errors(&output).contains("cannot write /dev/full: No space left"), "{}", errors(&output));
+        for file in [&folded, &profile] {
+            assert!(fs::exists(file).unwrap(), "{words:?}: {file}");
+            fs::remove_file(file).unwrap();
+        }
     }
 }
 
@@ -195,16 +241,33 @@ fn core_head() -> Vec<u8> {
 fn a_file_that_is_no_recording_of_the_instrument_is_not_taken_for_a_command() {
     let place = Place::new("mistaken");
     let of = |head: &str| format!("{head}\"tool_version\":\"0.1.0\"}}\n");
-    for (words, head) in [&READERS[0], &READERS[1], &READERS[2], &READERS[3]] {
+    let others: [&[&str]; 6] = [
+        &["faults"],
+        &["faults", "--diff", "/dev/null"],
+        &["churn"],
+        &["heap"],
+        &["map"],
+        &["watch", "--replay"],
+    ];
+    for (words, head) in &READERS[..5] {
         let subcommand = words[0];
-        let shown = if subcommand == "watch" { "watch --replay" } else { subcommand };
-        for other in ["faults", "churn", "heap"].into_iter().filter(|other| *other != subcommand) {
-            let text = refusal(&place, &[other], of(head).as_bytes());
+        let (kind, shown) = match subcommand {
+            "watch" => ("recording", "watch --replay"),
+            "bench" => ("campaign", "bench --load"),
+            _ => ("recording", subcommand),
+        };
+        for other in others.iter().filter(|other| other[0] != subcommand) {
+            let first = if other.contains(&"--diff") { &other[..2] } else { *other };
+            let file = place.write("saved", of(head).as_bytes());
+            let words = [first, &[file.as_str()], &other[first.len()..]].concat();
             let says =
-                format!("saved is a recording of faultless {subcommand}: show it with `faultless {shown} ");
-            assert!(text.contains(&says), "{other}: {text}");
+                format!("saved is a {kind} of faultless {subcommand}: show it with `faultless {shown} ");
+            let text = assert_refused(&mut faultless(&words), 1, "saved");
+            assert!(text.contains(&says), "{other:?}: {text}");
         }
     }
+    let text = refusal(&place, &["bench", "--load"], br#"{"exit_status":0,"format":"faultless-run/1"}"#);
+    assert!(text.contains("its format is faultless-run/1"), "{text}");
     for subcommand in ["faults", "churn", "map"] {
         let text = refusal(&place, &[subcommand], &core_head());
         assert!(text.contains("saved is a core file: show it with `faultless heap "), "{text}");

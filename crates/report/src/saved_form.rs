@@ -9,19 +9,31 @@ use serde::de::DeserializeOwned;
 /// Bytes of a file that tell of which form it is.
 const HEAD_BYTES: usize = 128;
 
-/// The forms of recordings, each with the subcommand that wrote it and the one, with its option, that shows it.
+/// The forms of recordings, each with its name and the subcommand, with its option, that shows it.
 const RECORDINGS: [(&str, &str, &str); 4] = [
-    (fault_recording::FORMAT, "faults", "faults"),
-    (churn_recording::FORMAT, "churn", "churn"),
-    (malloc_recording::FORMAT, "churn", "churn"),
-    (recording::FORMAT, "watch", "watch --replay"),
+    (fault_recording::FORMAT, "recording of faultless faults", "faults"),
+    (churn_recording::FORMAT, "recording of faultless churn", "churn"),
+    (malloc_recording::FORMAT, "recording of faultless churn", "churn"),
+    (recording::FORMAT, WATCH, "watch --replay"),
 ];
 
-/// Which subcommand wrote a recording that begins so, and which one, with its option, shows it.
+/// What a recording of `watch` is called.
+pub const WATCH: &str = "recording of faultless watch";
+
+/// What a recording or a campaign that begins so is called, and which subcommand, with its option, shows it.
 #[must_use]
-pub fn writer_and_reader(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+pub fn kind_and_reader(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let found = RECORDINGS.iter().find(|(form, ..)| has_form(bytes, form));
-    found.map(|(_, writer, reader)| (*writer, *reader))
+    found
+        .map(|(_, kind, reader)| (*kind, *reader))
+        .or_else(|| is_campaign(bytes).then_some(("campaign of faultless bench", "bench --load")))
+}
+
+/// Whether a file that begins so is a campaign of `bench`, of whatever version.
+#[must_use]
+pub fn is_campaign(bytes: &[u8]) -> bool {
+    let first = bytes.trim_ascii_start().strip_prefix(b"{");
+    first.is_some_and(|first| first.trim_ascii_start().starts_with(b"\"schema\""))
 }
 
 /// What is saved, as one line of JSON with its end.
@@ -77,10 +89,15 @@ pub(crate) fn reason(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// The refusal of a campaign of a later version.
-pub(crate) fn newer_campaign(text: &str) -> Option<String> {
+/// The refusal of a campaign of a later version, and of another form.
+pub(crate) fn other_than_campaign(text: &str) -> Option<String> {
     let head: Head = serde_json::from_str(text).ok()?;
-    (head.schema > SCHEMA).then(|| newer(&format!("version {} of the format", head.schema)))
+    if head.schema > SCHEMA {
+        return Some(newer(&format!("version {} of the format", head.schema)));
+    }
+    let format = head.format;
+    (!format.is_empty())
+        .then(|| format!("it is no campaign of `faultless bench --json`: its format is {format}"))
 }
 
 #[cfg(test)]

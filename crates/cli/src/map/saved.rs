@@ -1,7 +1,5 @@
 //! Saved files of mappings: smaps, maps, output of pmap -X; and what an earlier `faultless map --json` printed.
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use faultless_diagnosis::classification::{Sight, classify};
@@ -23,7 +21,7 @@ pub fn view(path: &Path) -> Result<MapView, Failure> {
     match saved_totals(path, &bytes)? {
         None => of_bytes(path, &bytes),
         Some(_) => {
-            let shown = shown(path);
+            let shown = saved_file::shown(path);
             Err(Failure::Failed(format!(
                 "{shown} holds sums that map --json printed: faultless map --diff {shown} OTHER compares them with another file's"
             )))
@@ -54,7 +52,7 @@ fn saved_totals(path: &Path, bytes: &[u8]) -> Result<Option<SavedTotals>, Failur
         return Ok(None);
     }
     let saved = map::saved_totals::load(&String::from_utf8_lossy(bytes));
-    saved.map(Some).map_err(|reason| Failure::of_reading(shown(path).as_ref(), reason))
+    saved.map(Some).map_err(|reason| Failure::of_reading(saved_file::shown(path).as_ref().as_ref(), reason))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
@@ -67,7 +65,7 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
     let mappings = parsed.map_err(|error| refused(path, &error.to_string()))?;
     let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
     let command = if is_pmap { pmap::command(bytes) } else { None };
-    let shown = shown(path);
+    let shown = saved_file::shown(path).into_owned();
     let subject = match &command {
         Some((pid, command)) => format!("{shown}: {command} ({pid})"),
         None => shown,
@@ -88,21 +86,11 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
 /// The bytes; of a file that is not there a hint says what may have been meant.
 fn read(path: &Path, hint: &str) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| refused(path, &error.to_string());
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin()
-            .as_fd()
-            .try_clone_to_owned()
-            .and_then(|input| saved_file::read_file(&[], File::from(input)))
-    } else {
-        let file = File::open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                Failure::Failed(format!("no such file: {}{hint}", path.display()))
-            }
-            _ => failed(error),
-        })?;
-        saved_file::read_file(&[], file)
-    };
-    let mut bytes = read.map_err(failed)?;
+    let file = saved_file::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::Failed(format!("no such file: {}{hint}", path.display())),
+        _ => failed(error),
+    })?;
+    let mut bytes = saved_file::read_file(&[], file).map_err(failed)?;
     // Windows writes a mark before UTF-8, and UTF-16 where PowerShell redirects.
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
@@ -120,10 +108,6 @@ fn read(path: &Path, hint: &str) -> Result<Vec<u8>, Failure> {
 fn refused(path: &Path, reason: &str) -> Failure {
     Failure::Failed(format!(
         "cannot read {}: {reason} (expected: a copy of /proc/PID/smaps, or what pmap -X PID printed)",
-        shown(path)
+        saved_file::shown(path)
     ))
-}
-
-fn shown(path: &Path) -> String {
-    if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
 }

@@ -18,6 +18,7 @@ use super::audience::Onlooker;
 use super::outlets::Outlets;
 use super::session::{ASKED_EVERY, Wish};
 use crate::failure::Failure;
+use crate::saved_file;
 
 /// A line longer than this is no line of a recording.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -30,11 +31,7 @@ const LINES_AT_ONCE: u64 = 256;
 /// # Errors
 /// [`Failure::Failed`] when it cannot be read.
 pub fn open(path: &Path) -> Result<File, Failure> {
-    let opened = match path == Path::new("-") {
-        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
-        false => File::open(path),
-    };
-    opened.map_err(|error| Failure::of_reading(path, error))
+    saved_file::open(path).map_err(|error| Failure::of_reading(path, error))
 }
 
 /// Reads until a signal comes, even while nothing does: a recording may be a pipe.
@@ -165,11 +162,11 @@ pub fn look_at(history: &History, onlooker: &mut dyn Onlooker, signals: &Signals
 
 /// Refuses what does not begin as a recording of a watch, of whatever version.
 fn refuse(head: &[u8], shown: &str) -> Result<(), Failure> {
-    match saved_form::writer_and_reader(head) {
-        Some(("watch", _)) => Ok(()),
-        Some((writer, reader)) => Err(Failure::Failed(format!(
-            "{shown} is a recording of faultless {writer}: show it with `faultless {reader} {shown}`"
-        ))),
+    match saved_form::kind_and_reader(head) {
+        Some((saved_form::WATCH, _)) => Ok(()),
+        Some((kind, reader)) => {
+            Err(Failure::Failed(format!("{shown} is a {kind}: show it with `faultless {reader} {shown}`")))
+        }
         None => Err(Failure::Failed(format!(
             "cannot read {shown}: it is no recording of faultless watch --record"
         ))),

@@ -7,7 +7,7 @@ use faultless_diagnosis::seeds::{self, Standing};
 use faultless_records::bench::Campaign;
 use faultless_records::saved_campaign::{SavedCampaign, SavedOutcome};
 
-use crate::saved_form::{newer_campaign, reason};
+use crate::saved_form::{other_than_campaign, reason};
 
 /// All samples, as a versioned JSON document.
 #[must_use]
@@ -42,7 +42,7 @@ pub fn json(campaign: &Campaign) -> String {
 /// What is wrong with the text, in one line.
 pub fn parse(text: &str) -> Result<Campaign, String> {
     let campaign: Campaign = serde_json::from_str(text).map_err(|error| {
-        newer_campaign(text).unwrap_or_else(|| {
+        other_than_campaign(text).unwrap_or_else(|| {
             format!("it is no campaign of `faultless bench --json`: {}", reason(text, &error))
         })
     })?;
