@@ -61,15 +61,6 @@ impl<T: Clone> AddressSpace<T> {
         gone
     }
 
-    /// The mappings that lie wholly in a range.
-    pub fn inside(&self, range: &Range<u64>) -> impl Iterator<Item = &Mapped<T>> {
-        let end = range.end;
-        self.mapped
-            .range(range.clone())
-            .map(|(_, mapped)| mapped)
-            .filter(move |mapped| mapped.range.end <= end)
-    }
-
     /// The mapping that holds an address.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&Mapped<T>> {
@@ -108,8 +99,6 @@ mod tests {
         assert_eq!(space.at(50), None);
         assert_eq!(space.at(9), None);
         assert_eq!(space.above(41), None);
-        let inside = |range| space.inside(&range).map(|mapped| mapped.what).collect::<String>();
-        assert_eq!((inside(15..50), inside(10..49)), ("ca".into(), "ac".into()));
         assert_eq!(space.above(16).map(|mapped| mapped.range.start), Some(40));
     }
 

@@ -34,15 +34,6 @@ pub struct Backing {
     pub mapped_by: i32,
 }
 
-impl Backing {
-    /// The kernel joins such memory with neighbours of its kind, and tells of the whole.
-    fn joins(&self, other: &Self) -> bool {
-        let is_nameless = &*self.name == "//anon" || &*self.name == "[heap]";
-        is_nameless
-            && (&self.name, self.protection, self.flags) == (&other.name, other.protection, other.flags)
-    }
-}
-
 /// All processes under observation.
 #[derive(Default)]
 pub struct Images {
@@ -209,16 +200,10 @@ impl Images {
             module: place,
             mapped_by: pid,
         };
-        // What a new mapping is longer than was joined with it; what is as long took its place.
-        let is_joined =
-            |old: &&Mapped<Backing>| old.what.mapped_by != pid && old.range != range && old.what.joins(&what);
-        let joined: Vec<Mapped<Backing>> = image.space.inside(&range).filter(is_joined).cloned().collect();
+        // What a parent had there is gone: pages that a fork shares are never joined with a new mapping.
         let gone = image.space.map(Mapped { range: range.clone(), file_offset: new.file_offset, what });
         for start in gone {
             image.unwinder.remove(start);
-        }
-        for inherited in joined {
-            image.space.map(inherited);
         }
         let module = place.and_then(|place| self.modules.module(place));
         self.saw_foreign_code |= module.is_some_and(|module| module.is_foreign);
@@ -355,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_whose_who_mapped_it_also_where_the_kernel_joined_it_with_a_childs_own() {
+    fn memory_is_whose_who_mapped_it_last_however_long_that_is() {
         let mut images = Images::default();
         let heap = |start, pages: u64| match mapping(start, "[heap]") {
             News::Mapping(new) => News::Mapping(NewMapping { length_bytes: pages * 4096, ..new }),
@@ -366,15 +351,12 @@ mod tests {
         images.take(&fork(1, 2, 2));
         let of = |images: &Images, address| images.mapping(2, address).map(|mapped| mapped.what.mapped_by);
         assert_eq!(of(&images, 0x1000), Some(1));
-        // It grows, and is told of as a whole.
-        images.take(&record(2, 2, heap(0x1000, 3)));
-        assert_eq!(
-            (of(&images, 0x1000), of(&images, 0x2fff), of(&images, 0x3000)),
-            (Some(1), Some(1), Some(2))
-        );
-        // Another takes its place.
-        images.take(&record(2, 2, heap(0x1000, 2)));
-        assert_eq!((of(&images, 0x1000), of(&images, 0x3000)), (Some(2), Some(2)));
+        // It grows by a mapping beside it.
+        images.take(&record(2, 2, heap(0x3000, 1)));
+        assert_eq!((of(&images, 0x2fff), of(&images, 0x3000)), (Some(1), Some(2)));
+        // What the parent had there was unmapped, of which nothing tells.
+        images.take(&record(2, 2, heap(0x1000, 4)));
+        assert_eq!((of(&images, 0x1000), of(&images, 0x2fff)), (Some(2), Some(2)));
     }
 
     #[test]
