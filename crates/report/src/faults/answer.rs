@@ -7,7 +7,7 @@ use faultless_diagnosis::faults::profile::{Function, NOT_LOOKED_AT, Profile};
 use faultless_diagnosis::faults::weight::{
     Few, OfShortLives, counted, known_by_few, of_short_lives, period_without_end,
 };
-use faultless_records::fault_recording::FaultRecording;
+use faultless_records::fault_recording::{FaultRecording, Step};
 use faultless_records::quantity::{count, percent, seconds_of, several, whole};
 
 use super::table::{LONGEST_NAME, file_name, shown_name, subject};
@@ -56,7 +56,11 @@ pub(crate) fn answer(recording: &FaultRecording, profile: &Profile) -> String {
     let unseen = unseen(profile);
     if unseen > MUCH {
         let _ = write!(text, "{} of them were not looked at, and may be of any function", percent(unseen));
-        if let Some(period) = period_without_end(recording) {
+        let of_lost = |step: &Step| step.lost_samples as f64 * step.minor_period as f64;
+        let lost = recording.method.steps.iter().map(of_lost).sum();
+        if profile.share(lost) > unseen / 2.0 {
+            text += "; their samples found no room: a larger --every or a smaller --stack loses fewer";
+        } else if let Some(period) = period_without_end(recording) {
             let _ = write!(text, "; --every {} looks at some", finer(period));
         }
         text.push('\n');
@@ -186,7 +190,7 @@ fn kind_in_words(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::faults::tree::tests::{recording, recording_of_short_lives};
-    use faultless_records::fault_recording::{Faults, Step};
+    use faultless_records::fault_recording::Faults;
 
     fn text(recording: &FaultRecording) -> String {
         answer(recording, &Profile::of(recording))
@@ -244,6 +248,27 @@ mod tests {
         let of_few = text(&recording);
         assert!(of_few.contains(&format!("\n{share} % of those looked at are ")), "{first}{of_few}");
         assert!(of_few.contains(" may be of any function; --every 20 looks at some\n"), "{of_few}");
+    }
+
+    #[test]
+    fn what_loses_fewer_samples_is_named_where_most_were_lost() {
+        let mut lossy = recording();
+        let step = &mut lossy.method.steps[0];
+        let counted = step.minor_faults;
+        (step.minor_faults, step.lost_samples) = (counted * 10, counted * 9 / step.minor_period);
+        lossy.counters.user.minor += counted * 9;
+        // A step that had hardly begun says nothing of the rest.
+        let coarse = Step {
+            minor_period: 503,
+            minor_faults: 1,
+            major_faults: 0,
+            lost_samples: 0,
+            ..lossy.method.steps[0]
+        };
+        lossy.method.steps.push(coarse);
+        lossy.counters.user.minor += 1;
+        let cure = " may be of any function; their samples found no room: a larger --every or a smaller --stack loses fewer\n";
+        assert!(text(&lossy).contains(cure), "{}", text(&lossy));
     }
 
     #[test]
