@@ -84,6 +84,15 @@ fn who_scrapes_again_and_again_costs_no_memory() {
     assert!(more < 4 * bytes as u64 / 1024 + 1024, "{more} KiB for a page of {bytes} bytes");
 }
 
+#[test]
+fn threads_that_answer_share_one_heap() {
+    let (exporter, address) = serve(&["--name", "nobody-of-this-name", "--heap", "0"]);
+    scrape(&address);
+    // Each of 16 that writes a page now and then would keep it, in 64 MiB of addresses of its own.
+    let addresses = running::kib(exporter.pid(), "VmSize:");
+    assert!(addresses < 512 << 10, "{addresses} KiB");
+}
+
 /// Starts as many children as it is told, which end with its input.
 const ASLEEP_MANY: &str = r#"
 #include <stdio.h>

@@ -69,8 +69,14 @@ pub fn state(pid: impl Display) -> Option<char> {
 /// A process's resident set in KiB.
 #[track_caller]
 pub fn resident_kib(pid: impl Display) -> u64 {
+    kib(pid, "VmRSS:")
+}
+
+/// What a line of a process's status says in KiB.
+#[track_caller]
+pub fn kib(pid: impl Display, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
