@@ -189,7 +189,59 @@ fn overtaken(events: &[ProcessEvent]) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use faultless_records::recording::Line;
+    use nix::libc;
+
     use super::*;
+    use crate::process_list::Selection;
+    use crate::watched::Watched;
+
+    #[test]
+    fn how_a_process_ended_is_known_also_where_it_is_gone_at_its_first_look() {
+        let mut sampler = Sampler::new(Selection::default(), None);
+        if sampler.events.is_none() {
+            return faultless_skipped::skipped("the kernel does not tell of ends here");
+        }
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let watched = Watched::open(pid).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // As when the message of its exec is taken in, and that of its end comes after that.
+        sampler.is_taking_in = true;
+        sampler.track(watched, 0);
+        sampler.is_taking_in = false;
+        for _ in 0..1000 {
+            sampler.hear();
+            if sampler.alive() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let is_how = |line: &Line| {
+            let killed = Happening::Exit { status: None, signal: Some(libc::SIGKILL) };
+            matches!(line, Line::Event(event) if event.what == killed)
+        };
+        let lines = sampler.take_lines();
+        assert!(lines.iter().any(is_how), "{lines:?}");
+    }
+
+    #[test]
+    fn one_process_that_was_missed_is_one() {
+        let mut sampler = Sampler::new(Selection::default(), None);
+        sampler.take_lines();
+        for (unseen, says) in [
+            (1, "1 wanted process ended before a first look"),
+            (2, "2 wanted processes ended before a first look"),
+        ] {
+            sampler.unseen = unseen;
+            sampler.cost();
+            let lines = sampler.take_lines();
+            assert!(matches!(lines.as_slice(), [Line::Note(note)] if note.text == says), "{lines:?}");
+        }
+    }
 
     #[test]
     fn an_exec_is_overtaken_by_a_later_one_of_the_same_process_alone() {

@@ -155,7 +155,7 @@ pub fn told(event: &Event) -> String {
         Happening::Rename { name } => format!("name: now {name}"),
         Happening::Exit { signal: Some(signal), .. } => format!("exit: killed by signal {signal}"),
         Happening::Exit { status: Some(status), .. } => format!("exit: status {status}"),
-        Happening::Exit { .. } => "exit".into(),
+        Happening::Exit { .. } => "exit: status unknown".into(),
         Happening::Left => "left: watched no longer".into(),
     };
     plain(&text)
