@@ -69,9 +69,14 @@ pub fn heap(
         (Some(pid), _) => {
             let process = subject::process(pid)?;
             let progress = progress(&format!("walking the heaps of {}", process.name()));
-            let report = process::look(&process, manner);
+            let mut report = process::look(&process, manner)?;
+            // Where malloc traps little, nobody asks what of it is shared.
+            if report.on_shared(u64::MAX).is_some() {
+                let shared = process::shared_bytes(&process, &report).unwrap_or_default();
+                report.remarks.extend(report.on_shared(shared));
+            }
             drop(progress);
-            show(&report?)?;
+            show(&report)?;
         }
         (None, []) => {
             return Err(Failure::Usage(

@@ -72,11 +72,13 @@ fn shown(program: &str, words: &[&str], threshold: Option<&str>) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Takes 48 MiB in blocks of 3,000 bytes, frees all but the last where it has a word, and waits.
+/// Takes 48 MiB in blocks of 3,000 bytes, frees all but the last where it has a word, forks where it has two, and waits.
 const LEAK: &str = r#"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 enum { BLOCKS = 16000 };
 int main(int count, char **words)
@@ -85,6 +87,10 @@ int main(int count, char **words)
     alarm(60);
     for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(3000), 1, 3000);
     for (int i = 0; count > 1 && i < BLOCKS - 1; i++) free(blocks[i]);
+    if (count > 2 && !fork()) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+    }
     puts("ready");
     fflush(stdout);
     pause();
@@ -101,6 +107,9 @@ fn a_leak_is_told_from_what_only_a_trim_gives_back() {
     let kept = shown(&program, &["free"], None);
     assert!(kept.contains("goes back when the program calls malloc_trim(0)"), "{kept}");
     assert!(kept.contains("faultless run -- CMD runs the program under it"), "{kept}");
+    assert!(!kept.contains("shared with other processes"), "{kept}");
+    let forked = shown(&program, &["free", "fork"], None);
+    assert!(forked.contains("of what is trapped are shared with other processes since a fork"), "{forked}");
     let running = Running::ready(Command::new(&program).arg("free"));
     let json = text(&faultless(&["heap", "--json", "--pid", &running.pid()]).output().unwrap());
     let json: Value = serde_json::from_str(&json).unwrap();

@@ -6,9 +6,15 @@ pub mod table;
 
 use std::time::Duration;
 
+use faultless_diagnosis::glibc_heap::trap::LEAST_TRAPPED_BYTES;
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::faultless_page::FaultlessPage;
-use faultless_records::quantity::several;
+use faultless_records::quantity::{several, size};
+
+use remedy::SHARED;
+
+/// Less of what is trapped is not worth a remark.
+const NOTABLE_PART: u64 = 10;
 
 /// Where the figures come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +95,20 @@ impl HeapView {
         (!self.walks.is_empty()).then(|| known.map(|walk| walk.total.trapped_bytes()).sum())
     }
 
+    /// What of the memory that is free inside malloc other processes have, too, as a remark, where so much of its heaps is shared.
+    #[must_use]
+    pub fn on_shared(&self, shared_bytes: u64) -> Option<String> {
+        let trapped = self.trapped_bytes()?;
+        let shared = shared_bytes.min(trapped);
+        (shared >= LEAST_TRAPPED_BYTES.max(trapped / NOTABLE_PART)).then(|| {
+            format!(
+                "Up to {} of what is trapped are shared with other processes since a fork: they are in the RSS of each, and in \
+                 memory once. {SHARED}",
+                size(shared)
+            )
+        })
+    }
+
     /// Threads' caches that changed under the walks.
     #[must_use]
     pub fn changed_caches(&self) -> usize {
@@ -146,6 +166,19 @@ pub(crate) mod tests {
             faultless: None,
             remarks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_a_forked_process_shares_is_a_remark_where_it_is_much_of_what_is_free() {
+        let mut view = with_changed_caches(Source::Process(None), 0);
+        view.walks[0].total.holding.whole_free_bytes = 90 << 20;
+        assert_eq!(view.trapped_bytes(), Some(90 << 20));
+        let remark = |shared_mib: u64| view.on_shared(shared_mib << 20);
+        assert!(remark(95).unwrap().starts_with("Up to 90 MiB of what is trapped are shared"));
+        assert!(remark(40).unwrap().starts_with("Up to 40 MiB"));
+        assert_eq!(remark(8), None);
+        view.walks.clear();
+        assert_eq!(view.on_shared(90 << 20), None);
     }
 
     #[test]

@@ -51,6 +51,17 @@ pub fn look(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     subject::one_program(process, || look_once(process, manner))
 }
 
+/// Resident bytes of the heaps that were walked in pages that other processes have, too: who forks shares what neither writes to.
+///
+/// # Errors
+/// [`Failure`] when the process cannot be seen any more.
+pub fn shared_bytes(process: &Process, view: &HeapView) -> Result<u64, Failure> {
+    let mappings = subject::mappings(process, "smaps")?;
+    let usages =
+        mappings.iter().filter(|mapping| is_heap(mapping, &view.walks)).filter_map(|mapping| mapping.usage);
+    Ok(usages.map(|usage| usage.shared_clean_bytes + usage.shared_dirty_bytes).sum())
+}
+
 fn look_once(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let memory = process.memory().map_err(Failure::of_process)?;
     let pagemap = PageMap::open(process).map_err(Failure::of_process)?;
@@ -275,11 +286,10 @@ fn version_of(process: &Process, library: &Library) -> Option<(u32, u32)> {
 
 /// Anonymous memory that no arena owns and no name claims.
 fn regions(live: &LiveMemory<'_>, mappings: &[Mapping], walks: &[walk::HeapWalk]) -> Regions {
-    let heaps = || walks.iter().flat_map(|walk| &walk.arenas).flat_map(|arena| &arena.heaps);
     let mut regions = Regions::default();
     let mut pages = Pages::new(live);
     for mapping in mappings.iter().filter(|mapping| mapping.is_anonymous() || mapping.name == b"[heap]") {
-        if heaps().any(|heap| heap.start < mapping.end && mapping.start < heap.start + heap.reserved_bytes) {
+        if is_heap(mapping, walks) {
             continue;
         }
         regions.count += 1;
@@ -291,6 +301,12 @@ fn regions(live: &LiveMemory<'_>, mappings: &[Mapping], walks: &[walk::HeapWalk]
         }
     }
     regions
+}
+
+/// Whether an arena has a heap there.
+fn is_heap(mapping: &Mapping, walks: &[walk::HeapWalk]) -> bool {
+    let mut heaps = walks.iter().flat_map(|walk| &walk.arenas).flat_map(|arena| &arena.heaps);
+    heaps.any(|heap| heap.start < mapping.end && mapping.start < heap.start + heap.reserved_bytes)
 }
 
 /// What has memory of the anonymous mappings in this range.

@@ -9,6 +9,11 @@ const IN_USE: &str = "\
     Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- CMD names who \
     asked for what is not freed.";
 
+/// What helps against memory that is free in several forked processes.
+pub(crate) const SHARED: &str = "\
+    What is shared is free memory only when each of these processes has given it back: what is free when a process forks is \
+    best given back before that.";
+
 /// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners. Another allocator is named
 /// only where it may reach the program.
 #[must_use]

@@ -10,7 +10,7 @@ use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 use super::{Activity, ProcessConsultation};
 use crate::faults::answer;
 use crate::heap::FaultlessHeap;
-use crate::heap::remedy::remedy;
+use crate::heap::remedy::{SHARED, remedy};
 use crate::map::foot;
 
 /// What a finding is about.
@@ -287,9 +287,6 @@ fn shared_bytes(seen: &ProcessConsultation) -> u64 {
     let totals = seen.map.totals.iter().filter(|total| total.kind.is_glibcs());
     totals.map(|total| total.usage.shared_clean_bytes + total.usage.shared_dirty_bytes).sum()
 }
-
-const SHARED: &str = "What is shared is free memory only when each of these processes has given it back: what is free when a \
-                      process forks is best given back before that.";
 
 fn served(seen: &ProcessConsultation) -> Option<Finding> {
     let heap = seen.heap.as_ref()?;
