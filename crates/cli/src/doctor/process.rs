@@ -182,7 +182,7 @@ fn obstacle(process: &Process) -> Option<String> {
     let program = format!("/proc/{}/exe", process.pid());
     let mut chain = program::chain(Path::new(&program)).ok()?;
     chain.last_mut()?.path = process.name().into();
-    preload::obstacle(&chain, Purpose::Observation).or_else(|| {
+    preload::obstacle(&chain, Purpose::Allocator).or_else(|| {
         target::defines_malloc(Path::new(&program)).then(|| {
             format!(
                 "{} defines malloc itself, which neither a preload nor a setting of libc's reaches",

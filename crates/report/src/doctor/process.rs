@@ -130,7 +130,9 @@ impl ProcessConsultation {
         if !wasted.is_empty() {
             let below = match (self.line_to_try(findings), &self.obstacle) {
                 (Some(_), _) => "; the lines below try what helps on a new process".to_owned(),
-                (None, Some(obstacle)) => format!("; to try what helps takes a preload, and {obstacle}"),
+                (None, Some(obstacle)) => {
+                    format!("; doctor cannot try what helps on a new process: {obstacle}")
+                }
                 (None, None) => String::new(),
             };
             return format!("its allocator wastes {}{below}", wasted.join(" and "));

@@ -34,7 +34,7 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let obstacle = Some("a preload does not reach server: it is linked statically".into());
     let unreachable = ProcessConsultation { obstacle, ..consultation };
     assert_eq!(line_of(&unreachable), None);
-    let says = "a second; to try what helps takes a preload, and a preload does not reach server: it is linked statically";
+    let says = "a second; doctor cannot try what helps on a new process: a preload does not reach server: it is linked statically";
     assert!(verdict_of(&unreachable).ends_with(says), "{}", verdict_of(&unreachable));
     let nameless = ProcessConsultation { command: Vec::new(), obstacle: None, ..unreachable };
     assert_eq!(line_of(&nameless), None);
