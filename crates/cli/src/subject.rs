@@ -39,6 +39,17 @@ pub fn process(pid: i32) -> Result<Process, Failure> {
     Process::open(pid).map_err(Failure::of_process)
 }
 
+/// What a process that was looked at for a while is called: by both of its names where it has become another program meanwhile.
+#[must_use]
+pub fn names(process: &Process) -> String {
+    let (pid, before, now) = (process.pid(), process.name(), process.name_now());
+    if now == before {
+        format!("process {pid} ({before})")
+    } else {
+        format!("process {pid} ({before}, then {now})")
+    }
+}
+
 /// What a process has mapped, as `maps` or `smaps` tells it.
 ///
 /// # Errors
@@ -193,7 +204,29 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    #[test]
+    fn what_becomes_another_program_has_both_names() {
+        let mut child =
+            Command::new("sh").args(["-c", "read go; exec sleep 100"]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut opened = Process::open(pid).unwrap();
+        while opened.name() != "sh" && Instant::now() < deadline {
+            opened = Process::open(pid).unwrap();
+        }
+        assert_eq!(names(&opened), format!("process {pid} (sh)"));
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        while opened.name_now() != "sleep" && Instant::now() < deadline {}
+        assert_eq!(names(&opened), format!("process {pid} (sh, then sleep)"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn children_from_before_are_named_while_they_are_few() {

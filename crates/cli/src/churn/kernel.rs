@@ -126,7 +126,7 @@ fn look_at_process(
             followed.observed
         }
     };
-    Ok(sums.finish(name, way, None, observed, remarks))
+    Ok(sums.finish(subject::names(&process), way, None, observed, remarks))
 }
 
 /// A way to see the calls that works here.

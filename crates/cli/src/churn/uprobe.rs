@@ -66,7 +66,7 @@ pub fn look_at_process(
     sums.tally.set_counts(0, pid, vec![looked.counts]);
     let tool = own_processor_time().saturating_sub(began);
     Ok(sums.tally.finish(MallocCircumstances {
-        subject: name,
+        subject: subject::names(&process),
         started_unix_s,
         ending: None,
         mechanism: MallocMechanism::Uprobes,
