@@ -189,7 +189,30 @@ pub enum Operation {
     Protect,
 }
 
+/// Advice of madvise(2). Source: include/uapi/asm-generic/mman-common.h of the kernel.
+const MADV_DONTNEED: u64 = 4;
+const MADV_FREE: u64 = 8;
+const MADV_REMOVE: u64 = 9;
+const MADV_HUGEPAGE: u64 = 14;
+const MADV_NOHUGEPAGE: u64 = 15;
+const MADV_DONTNEED_LOCKED: u64 = 24;
+const MADV_COLLAPSE: u64 = 25;
+
 impl Operation {
+    /// What a call of madvise with this advice is for.
+    #[must_use]
+    pub fn of_advice(advice: u64) -> Self {
+        match advice {
+            MADV_DONTNEED | MADV_DONTNEED_LOCKED => Self::AdviseDontneed,
+            MADV_FREE => Self::AdviseFree,
+            MADV_REMOVE => Self::AdviseRemove,
+            MADV_HUGEPAGE => Self::AdviseHugePages,
+            MADV_NOHUGEPAGE => Self::AdviseNoHugePages,
+            MADV_COLLAPSE => Self::AdviseCollapse,
+            _ => Self::AdviseOther,
+        }
+    }
+
     /// The call and what it was for.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -21,19 +21,15 @@ const FIRST_STEP_NS: u64 = 1_000_000;
 /// Calls of mmap that were begun and not seen to end, at most: more than threads.
 const MOST_BEING_MADE: usize = 1 << 16;
 
-/// Flags and advice of the calls. Source: include/uapi/asm-generic/mman-common.h and mman.h of the kernel.
+/// Flags of the calls. Source: include/uapi/asm-generic/mman-common.h and mman.h of the kernel.
 const PROT_NONE: u64 = 0;
 const MAP_SHARED: u64 = 0x01;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_STACK: u64 = 0x2_0000;
 const MREMAP_DONTUNMAP: u64 = 4;
-const MADV_DONTNEED: u64 = 4;
-const MADV_FREE: u64 = 8;
-const MADV_REMOVE: u64 = 9;
-const MADV_HUGEPAGE: u64 = 14;
-const MADV_NOHUGEPAGE: u64 = 15;
-const MADV_DONTNEED_LOCKED: u64 = 24;
-const MADV_COLLAPSE: u64 = 25;
+
+/// Source: include/uapi/asm-generic/errno-base.h of the kernel.
+const ENOMEM: i32 = 12;
 
 /// The sums so far.
 #[derive(Debug)]
@@ -377,16 +373,10 @@ impl Tally {
             CallKind::Mremap => (Operation::Remap, whole_pages(third), answer),
             CallKind::Mprotect => (Operation::Protect, whole_pages(length), answer),
             CallKind::Madvise => {
-                let operation = match third {
-                    MADV_DONTNEED | MADV_DONTNEED_LOCKED => Operation::AdviseDontneed,
-                    MADV_FREE => Operation::AdviseFree,
-                    MADV_REMOVE => Operation::AdviseRemove,
-                    MADV_HUGEPAGE => Operation::AdviseHugePages,
-                    MADV_NOHUGEPAGE => Operation::AdviseNoHugePages,
-                    MADV_COLLAPSE => Operation::AdviseCollapse,
-                    _ => Operation::AdviseOther,
-                };
-                (operation, whole_pages(length), answer)
+                let operation = Operation::of_advice(third);
+                // Where a part is not mapped, the rest is given back all the same. Source: madvise(2), "Linux notes".
+                let is_done_in_part = operation.gives_back() && result == Err(ENOMEM);
+                (operation, whole_pages(length), if is_done_in_part { Some(0) } else { answer })
             }
             // All of the heap: what it grew by is what was not mapped before.
             CallKind::Brk if length == BREAK_GREW => {

@@ -8,9 +8,10 @@ use faultless_records::churn_recording::{Mechanism, Pattern};
 const SMALL: u64 = 4096;
 const LARGE: u64 = 1 << 20;
 
-const ENOMEM: i32 = 12;
-
 const MAP_PRIVATE: u64 = 2;
+const MADV_DONTNEED: u64 = 4;
+const MADV_FREE: u64 = 8;
+const MADV_HUGEPAGE: u64 = 14;
 
 fn event(length: u64, chain: Option<TakenStack>) -> MemoryEvent {
     let (pid, kind, arguments) = (7, CallKind::Mmap, [0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0]);
@@ -172,6 +173,17 @@ fn what_one_caller_asked_for_and_did_not_get_is_taken_from_no_other() {
     }
     let of_a_sample = finished(tally, Mechanism::Tracepoints);
     assert_eq!(callers(&of_a_sample), [("small", 100, 100 * SMALL), ("large", 100, 0)]);
+}
+
+#[test]
+fn what_is_given_back_around_a_hole_is_no_failed_call() {
+    let mut tally = Tally::begin(0);
+    let mut worked = |advice, error| {
+        tally.classify(7, CallKind::Madvise, &[0, LARGE, advice, 0, 0], Err(error)).2.is_some()
+    };
+    assert!(worked(MADV_DONTNEED, ENOMEM) && worked(MADV_FREE, ENOMEM));
+    let einval = 22;
+    assert!(!worked(MADV_DONTNEED, einval) && !worked(MADV_HUGEPAGE, ENOMEM));
 }
 
 #[test]
