@@ -110,6 +110,11 @@ fn a_leak_is_told_from_what_only_a_trim_gives_back() {
     assert!(!kept.contains("shared with other processes"), "{kept}");
     let forked = shown(&program, &["free", "fork"], None);
     assert!(forked.contains("of what is trapped are shared with other processes since a fork"), "{forked}");
+    if let Some(linked) = place.try_compile("static", LEAK, &["-O1", "-fno-builtin", "-static"]) {
+        let (leak, kept) = (shown(&linked, &[], None), shown(&linked, &["free"], None));
+        assert!(leak.contains("no setting gives it back") && !leak.contains("-- CMD"), "no preload: {leak}");
+        assert!(kept.contains("malloc_trim(0)") && !kept.contains("-- CMD"), "no preload: {kept}");
+    }
     let running = Running::ready(Command::new(&program).arg("free"));
     let json = text(&faultless(&["heap", "--json", "--pid", &running.pid()]).output().unwrap());
     let json: Value = serde_json::from_str(&json).unwrap();

@@ -75,6 +75,8 @@ pub struct HeapView {
     pub took: Duration,
     /// Version of its glibc, where a file told.
     pub glibc: Option<(u32, u32)>,
+    /// Whether its C library is linked into the program, where no preload reaches it.
+    pub is_static: bool,
     /// Resident bytes of the whole process, by the kernel's cheap counter (`VmRSS`); none where it is not known.
     pub counted_rss_bytes: Option<u64>,
     /// One walk for each glibc whose malloc was used; seldom more than one.
@@ -160,6 +162,7 @@ pub(crate) mod tests {
             source,
             took: Duration::ZERO,
             glibc: Some((2, 36)),
+            is_static: false,
             counted_rss_bytes: None,
             walks: vec![walk],
             other: None,

@@ -228,6 +228,7 @@ mod tests {
             source: Source::AtExit,
             took: Duration::ZERO,
             glibc,
+            is_static: false,
             counted_rss_bytes: None,
             walks: Vec::new(),
             other: None,

@@ -75,6 +75,7 @@ pub fn look(path: &Path) -> Result<HeapView, Failure> {
         source: Source::Core(path.display().to_string()),
         took: began.elapsed(),
         glibc: version,
+        is_static: !is_named,
         counted_rss_bytes: None,
         walks,
         other: None,

@@ -97,6 +97,7 @@ fn look_once(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
         source,
         took,
         glibc: version,
+        is_static: !mappings.iter().filter_map(Mapping::path).any(is_libc),
         counted_rss_bytes: status::bytes_of_field(&status, "VmRSS"),
         walks: seen.walks,
         other: seen.other,

@@ -39,7 +39,7 @@ pub fn json(report: &HeapView) -> String {
         "walk_seconds": report.took.as_secs_f64(),
         "glibc": report.glibc.map(|(major, minor)| format!("{major}.{minor}")),
         "counted_rss_bytes": report.counted_rss_bytes,
-        "walks": report.walks.iter().map(walk).collect::<Vec<_>>(),
+        "walks": report.walks.iter().map(|of_libc| walk(of_libc, !report.is_static)).collect::<Vec<_>>(),
         "other_allocator": other,
         "faultless": report.faultless.as_ref().map(faultless),
         "remarks": report.remarks.iter().cloned().chain(report.on_changed_caches()).collect::<Vec<_>>(),
@@ -80,7 +80,7 @@ fn faultless(heap: &FaultlessHeap) -> Value {
     })
 }
 
-fn walk(walk: &HeapWalk) -> Value {
+fn walk(walk: &HeapWalk, is_reached: bool) -> Value {
     json!({
         "layout_since": format!("2.{}", walk.layout.since),
         "is_exact": walk.is_exact(),
@@ -89,7 +89,7 @@ fn walk(walk: &HeapWalk) -> Value {
         "changed_thread_caches": walk.changed_caches,
         "mmap_threshold_bytes": walk.parameters.map(|parameters| parameters.mmap_threshold_bytes),
         "trim_threshold_bytes": walk.parameters.map(|parameters| parameters.trim_threshold_bytes),
-        "remedy": remedy(walk, true),
+        "remedy": remedy(walk, is_reached),
         "total": account(&walk.total),
         "mapped_blocks": walk.parameters.map(|_| json!({
             "blocks": walk.mapped.blocks,

@@ -5,22 +5,23 @@ use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::faultless_page::{Class, FaultlessPage};
 use faultless_records::quantity::{count, percent, size};
 
-const IN_USE: &str = "\
-    Nearly all of malloc's memory is in use: no trim and no setting gives it back. faultless churn --malloc -- CMD names who \
-    asked for what is not freed.";
+const IN_USE: &str = "Nearly all of malloc's memory is in use: no trim and no setting gives it back.";
+const NAMES: &str = "faultless churn --malloc -- CMD names who asked for what is not freed.";
 
 /// What helps against memory that is free in several forked processes.
 pub(crate) const SHARED: &str = "\
     What is shared is free memory only when each of these processes has given it back: what is free when a process forks is \
     best given back before that.";
 
-/// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners. Another allocator is named
-/// only where it may reach the program.
+/// What helps, by where most of what is trapped lies; where nearly all is in use, what names its owners. What takes a preload is named
+/// only where that may reach the program.
 #[must_use]
 pub fn remedy(walk: &HeapWalk, is_reached: bool) -> Option<String> {
     match Trap::of(walk) {
         Some(trap) => Some(against(trap, is_reached)),
-        None if is_in_use(walk) => Some(IN_USE.into()),
+        None if is_in_use(walk) => {
+            Some(if is_reached { format!("{IN_USE} {NAMES}") } else { IN_USE.to_owned() })
+        }
         None => None,
     }
 }

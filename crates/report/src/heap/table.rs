@@ -60,7 +60,7 @@ pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
         let reserved: u64 = walk.arenas.iter().map(Arena::reserved_bytes).sum();
         let unit = Unit::of(walk.total.holding.resident_bytes.max(walk.total.walked_bytes()));
         parts.push(fit(answer(walk, unit, reserved)));
-        parts.extend(remedy(walk, true).map(fit));
+        parts.extend(remedy(walk, !report.is_static).map(fit));
         parts.push(within(&arenas(walk, unit, all), &(0..1), columns, Table::to_string));
         parts.push(sizes(&walk.total, unit));
         parts.extend(flaws(walk, &report.source).into_iter().map(fit));
@@ -454,6 +454,7 @@ mod tests {
             source: Source::AtExit,
             took: Duration::ZERO,
             glibc: Some((2, 36)),
+            is_static: false,
             counted_rss_bytes: Some(300 << 20),
             walks: vec![],
             other: Some(("jemalloc".into(), Regions { count: 24, ..Regions::default() })),

@@ -51,6 +51,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
             source: Source::Process(None),
             took: Duration::ZERO,
             glibc: Some((2, 36)),
+            is_static: false,
             counted_rss_bytes: Some(rss_bytes),
             walks: Vec::new(),
             other: None,
