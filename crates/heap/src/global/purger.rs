@@ -87,7 +87,7 @@ fn try_again() {
 }
 
 /// After a large free: gives back at once, batch by batch, what a purger would give back later, if there is none. The next allocation
-/// starts one.
+/// starts one. Not where one was refused: that may last, and what is wanted again and again would be faulted in each time.
 #[inline]
 pub fn stand_in() {
     // ORDERING: Relaxed; a hint. Who leaves meanwhile looks once more afterwards.
