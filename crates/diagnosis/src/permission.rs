@@ -275,10 +275,9 @@ pub fn cure(attempt: &Attempt, rights: &Rights) -> Option<String> {
         {
             NOBODY_MAY_ATTACH.to_owned()
         }
-        (
-            Mechanism::UserEvents | Mechanism::KernelEvents | Mechanism::Tracepoints | Mechanism::Uprobes,
-            _,
-        ) if is_root => outside_of_container("PERFMON"),
+        (Mechanism::UserEvents | Mechanism::KernelEvents, _) if is_root => outside_of_container("PERFMON"),
+        // To mount tracefs, and to set a probe.
+        (Mechanism::Tracepoints | Mechanism::Uprobes, _) if is_root => outside_of_container("SYS_ADMIN"),
         (Mechanism::ProcessConnector, _) if is_root => outside_of_container("NET_ADMIN"),
         _ if is_root => outside_of_container("SYS_PTRACE"),
         _ => "sudo faultless …".to_owned(),
@@ -426,6 +425,10 @@ mod tests {
         assert!(cure_for(Mechanism::Attach, Subject::Own, &locked).contains("next boot"));
         let root = Rights { user: 0, paranoid: Some(2), ..Rights::default() };
         assert!(cure_for(Mechanism::Memory, Subject::Others, &root).contains("--cap-add SYS_PTRACE"));
+        for mechanism in [Mechanism::Tracepoints, Mechanism::Uprobes] {
+            assert!(cure_for(mechanism, Subject::Machine, &root).contains("--cap-add SYS_ADMIN"));
+        }
+        assert!(cure_for(Mechanism::KernelEvents, Subject::Given, &root).contains("--cap-add PERFMON"));
         let works = Attempt { answer: Answer::Allowed, ..denied(Mechanism::Memory, Subject::Own) };
         assert_eq!(cure(&works, &user), None);
     }
