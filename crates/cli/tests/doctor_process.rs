@@ -237,6 +237,43 @@ fn a_statically_linked_program_has_no_line_that_would_be_refused() {
 }
 
 #[test]
+fn a_program_that_is_gone_or_in_a_container_has_no_line_that_would_start_another() {
+    let place = Place::new("doctor-absent");
+    let program = place.compile("subject", TRAPPED, &["-O1", "-fno-builtin"]);
+    let verdict_of = |process: &Running| {
+        let verdict = &consultation(process)["verdict"];
+        (verdict["line_to_try"].clone(), verdict["sentence"].as_str().unwrap().to_owned())
+    };
+    // What stands at this path in the container is another file outside.
+    let inside = place.0.join("inside");
+    fs::create_dir(&inside).unwrap();
+    fs::copy(&program, inside.join("subject")).unwrap();
+    let contained = |line: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", line]);
+        command.current_dir(&place.0).env_remove("LD_PRELOAD");
+        command
+    };
+    match contained("mount --bind . inside").output() {
+        Ok(output) if output.status.success() => {
+            let process = Running::ready(&mut contained("mount --bind . inside && exec inside/subject"));
+            let (line, sentence) = verdict_of(&process);
+            assert!(
+                line.is_null() && sentence.contains("(a container): faultless doctor -- CMD"),
+                "{sentence}"
+            );
+        }
+        refused => faultless_skipped::skipped(format_args!("unshare: {refused:?}")),
+    }
+    let process = Running::ready(Command::new(&program).env_remove("LD_PRELOAD"));
+    fs::rename(inside.join("subject"), &program).unwrap();
+    assert!(!verdict_of(&process).0.is_null(), "the new one can be started");
+    fs::remove_file(&program).unwrap();
+    let (line, sentence) = verdict_of(&process);
+    assert!(line.is_null() && sentence.ends_with("and its program's file has been deleted"), "{sentence}");
+}
+
+#[test]
 fn a_program_that_brings_its_own_malloc_has_no_line_that_would_try_nothing() {
     let place = Place::new("doctor-own");
     let report = consultation(&running(&place, OWN_MALLOC));

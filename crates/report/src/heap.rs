@@ -111,6 +111,14 @@ impl HeapView {
         })
     }
 
+    /// Resident bytes of glibc's malloc, as far as they are known; none where no heap of glibc's was found.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let known = self.walks.iter().filter(|walk| walk.residency_is_known);
+        let resident = known.map(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes);
+        (!self.walks.is_empty()).then(|| resident.sum())
+    }
+
     /// Threads' caches that changed under the walks.
     #[must_use]
     pub fn changed_caches(&self) -> usize {

@@ -1,5 +1,9 @@
 //! `faultless doctor --pid`: looks at a running process with every instrument for a moment, and says what was found.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,6 +16,7 @@ use faultless_probe::terminal;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
 use faultless_records::counters::Counters;
 use faultless_records::fault_recording::FaultRecording;
+use faultless_records::mappings::DELETED;
 use faultless_records::status;
 use faultless_report::doctor::process::{Activity, ProcessConsultation, json};
 use faultless_report::heap::HeapView;
@@ -38,8 +43,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     subject::mappings(&process, "maps")?;
     let mut remarks = Vec::new();
     // What could not be seen is said in the end.
-    let trapped_before_bytes =
-        heap::process::look(&process, Manner::Running).ok().and_then(|heap| heap.trapped_bytes());
+    let heap_before = heap::process::look(&process, Manner::Running).ok();
     let before = Reading::of(&process)?;
     let observed = observe(pid, limit, signals, &mut remarks);
     let after = Reading::of(&process)?;
@@ -60,10 +64,12 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         command,
         directory: directory(&process),
         obstacle: obstacle(&process),
+        absence: absence(&process),
         activity: after.since(&before),
         map,
         heap,
-        trapped_before_bytes,
+        trapped_before_bytes: heap_before.as_ref().and_then(HeapView::trapped_bytes),
+        malloc_before_bytes: heap_before.as_ref().and_then(HeapView::resident_bytes),
         churn: observed.churn,
         faults: observed.faults,
         remarks,
@@ -192,10 +198,25 @@ fn obstacle(process: &Process) -> Option<String> {
     })
 }
 
+/// Why its program cannot be started anew from here, where it cannot. After an upgrade another stands in its place, which can.
+fn absence(process: &Process) -> Option<String> {
+    let program = process.link("exe").ok()?;
+    let own = fs::metadata(format!("/proc/{}/exe", process.pid())).ok()?;
+    if let Some(path) = program.as_os_str().as_bytes().strip_suffix(DELETED.as_bytes()) {
+        let is_gone = !Path::new(OsStr::from_bytes(path)).is_file();
+        return is_gone.then(|| "its program's file has been deleted".into());
+    }
+    let is_here = fs::metadata(&program).is_ok_and(|here| (here.dev(), here.ino()) == (own.dev(), own.ino()));
+    (!is_here).then(|| {
+        "its program is among other files than ours (a container): faultless doctor -- CMD in there starts one".into()
+    })
+}
+
 /// What a process has and has used at one moment.
 struct Reading {
     at: Instant,
     rss_bytes: u64,
+    anonymous_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
     threads: u32,
     minor_faults: u64,
@@ -214,6 +235,7 @@ impl Reading {
         Ok(Self {
             at,
             rss_bytes: status::bytes_of_field(&text, "VmRSS").ok_or_else(ended)?,
+            anonymous_bytes: status::bytes_of_field(&text, "RssAnon"),
             peak_rss_bytes: status::bytes_of_field(&text, "VmHWM"),
             threads: counters.threads,
             minor_faults: counters.minor_faults,
@@ -230,6 +252,10 @@ impl Reading {
             rss_before_bytes: before.rss_bytes,
             rss_after_bytes: self.rss_bytes,
             peak_rss_bytes: self.peak_rss_bytes,
+            anonymous_growth_bytes: self
+                .anonymous_bytes
+                .zip(before.anonymous_bytes)
+                .map(|(after, before)| after.saturating_sub(before)),
             threads: self.threads,
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             major_faults: self.major_faults.saturating_sub(before.major_faults),

@@ -106,6 +106,25 @@ impl<'recording> Makers<'recording> {
     }
 }
 
+/// The part, 0 to 1, of what goes back to the kernel that others than malloc are known to give back, by bytes.
+#[must_use]
+pub fn part_returned_by_others(recording: &ChurnRecording) -> f64 {
+    use Operation::{AdviseDontneed, AdviseFree, AdviseRemove, BreakTrim, Unmap};
+    let returning = [Unmap, BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove];
+    let sums = returning.iter().filter_map(|operation| recording.operations.get(operation));
+    let all: u64 = sums.map(|sum| sum.amount.bytes).sum();
+    let by_others = recording.callers.iter().filter(|caller| {
+        let stack = recording.stacks.get(caller.stack as usize);
+        returning.contains(&caller.operation)
+            && stack.is_some_and(|stack| {
+                let is_known =
+                    blamed(stack).is_some_and(|function| !is_nobodys(function) && !is_inside(function));
+                is_known && !goes_through_malloc(stack)
+            })
+    });
+    by_others.map(|caller| caller.amount.bytes).sum::<u64>() as f64 / all.max(1) as f64
+}
+
 /// The function that made more of some calls than any other, which need not be many.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Foremost {

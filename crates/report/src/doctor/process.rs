@@ -5,7 +5,9 @@ mod json;
 
 use std::fmt::Write;
 
+use faultless_diagnosis::churn::makers::part_returned_by_others;
 use faultless_diagnosis::churn::thrash;
+use faultless_records::allocator::Allocator;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism, Pattern};
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::memory_call::Operation;
@@ -33,6 +35,8 @@ pub struct Activity {
     pub rss_after_bytes: u64,
     /// The most it ever had resident (`VmHWM`), where that is known.
     pub peak_rss_bytes: Option<u64>,
+    /// By how much its anonymous memory grew, in resident bytes; none where that is not known.
+    pub anonymous_growth_bytes: Option<u64>,
     /// Threads at the end.
     pub threads: u32,
     /// Page faults served without I/O.
@@ -46,6 +50,18 @@ pub struct Activity {
 }
 
 impl Activity {
+    /// By how much it grew, in resident bytes.
+    fn growth_bytes(&self) -> u64 {
+        self.rss_after_bytes.saturating_sub(self.rss_before_bytes)
+    }
+
+    /// Whether most of what its page faults brought in stays.
+    fn faults_for_growth(&self) -> bool {
+        let kept = self.anonymous_growth_bytes.unwrap_or(self.growth_bytes()).min(self.growth_bytes());
+        let faults = self.minor_faults.saturating_add(self.major_faults);
+        kept > 0 && kept as f64 >= MOST * faults as f64 * PAGE_BYTES as f64
+    }
+
     /// So many of something, each second.
     fn per_second(&self, number: u64) -> f64 {
         if self.seconds > 0.0 { number as f64 / self.seconds } else { 0.0 }
@@ -70,6 +86,9 @@ impl Activity {
 /// From this part of a processor on, in the program itself, the time that malloc's calls take may matter.
 const BUSY_PART: f64 = 0.1;
 
+/// From this part on something is most of a whole.
+const MOST: f64 = 0.75;
+
 /// Of less processor time no parts are told: it is counted in ticks of 10 ms.
 const LEAST_PROCESSOR_S: f64 = 0.1;
 
@@ -88,6 +107,8 @@ pub struct ProcessConsultation {
     pub program: Option<String>,
     /// Why no remedy can be tried on a new process of it, where one cannot.
     pub obstacle: Option<String>,
+    /// Why no new process of it can be started from here, where none can.
+    pub absence: Option<String>,
     /// What it used.
     pub activity: Activity,
     /// Its memory.
@@ -96,6 +117,8 @@ pub struct ProcessConsultation {
     pub heap: Option<HeapView>,
     /// What was free inside glibc's malloc and resident in the beginning, as [`HeapView::trapped_bytes`].
     pub trapped_before_bytes: Option<u64>,
+    /// What glibc's malloc had resident in the beginning, as [`HeapView::resident_bytes`].
+    pub malloc_before_bytes: Option<u64>,
     /// How it takes memory from the kernel and gives it back; none where that could not be seen.
     pub churn: Option<ChurnRecording>,
     /// Its page faults; none where they could not be seen.
@@ -122,44 +145,50 @@ impl ProcessConsultation {
         self.heap.as_ref()?.trapped_bytes()
     }
 
+    /// By how much glibc's malloc grew, in resident bytes; none where it was not seen.
+    fn malloc_growth_bytes(&self) -> Option<u64> {
+        let after = self.heap.as_ref()?.resident_bytes()?;
+        Some(after.saturating_sub(self.malloc_before_bytes?))
+    }
+
     /// The whole in one sentence, of what was [found](Self::findings).
     #[must_use]
     pub fn verdict(&self, findings: &[Finding]) -> String {
         let has = |concern| findings.iter().any(|finding| finding.concern == concern);
         let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
         if !wasted.is_empty() {
-            let below = match (self.line_to_try(findings), &self.obstacle) {
+            let below = match (self.line_to_try(findings), self.obstacle.as_ref().or(self.absence.as_ref())) {
                 (Some(_), _) => "; the lines below try what helps on a new process".to_owned(),
-                (None, Some(obstacle)) => {
-                    format!("; doctor cannot try what helps on a new process: {obstacle}")
+                (None, Some(reason)) => {
+                    format!("; doctor cannot try what helps on a new process: {reason}")
                 }
                 (None, None) => String::new(),
             };
             return format!("its allocator wastes {}{below}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
-            return match self.are_calls_seen() {
-                true if has(Concern::Thrash) => {
+            return match self.cause_of_faults(has(Concern::Thrash)) {
+                Cause::Growth => {
+                    "its allocator is not the cause of its page faults: most of them bring in what it grows by"
+                }
+                Cause::NotSeen => "its page faults cost time; whether its allocator causes them was not seen",
+                Cause::Others => {
                     "its allocator is not seen to cause its page faults: what is given back and taken again is not its doing, as far as \
                      call chains tell"
-                        .into()
                 }
-                true if self.is_thrash_too_rare() => {
+                Cause::TooRare => {
                     "its page faults cost time, and memory is given back and taken again, but too seldom in this time to tell whose it \
                      is: a longer one (--for 1m) does"
-                        .into()
                 }
-                true if self.is_much_given_back() => {
+                Cause::Later => {
                     "its page faults cost time, and memory is given back to the kernel: whether it is taken again more than a second \
                      later was not seen"
-                        .into()
                 }
-                true => {
+                Cause::Nothing => {
                     "its allocator is not the cause of its page faults: no memory without a file is given back and soon taken again"
-                        .into()
                 }
-                false => "its page faults cost time; whether its allocator causes them was not seen".into(),
-            };
+            }
+            .into();
         }
         if has(Concern::Trapped) {
             return "what is free in its malloc now was in use before: whether it is wanted again a longer look tells (--for 1m)"
@@ -174,6 +203,15 @@ impl ProcessConsultation {
         if has(Concern::InUse) {
             return format!(
                 "leave its allocator alone as to its memory{unseen}: the program itself uses what malloc has"
+            );
+        }
+        if let Some(name) = self.closed_allocator() {
+            let below = match self.line_to_try(findings) {
+                Some(_) => "; the line below compares it with others on a new process",
+                None => "",
+            };
+            return format!(
+                "nothing was found that its allocator wastes; what {name} has free inside was not seen{below}"
             );
         }
         if self.activity.is_busy() {
@@ -205,6 +243,30 @@ impl ProcessConsultation {
         self.churn.as_ref().is_some_and(is_whole)
     }
 
+    /// What it is that it faults for, no waste of its allocator's having been found.
+    fn cause_of_faults(&self, has_thrash: bool) -> Cause {
+        let is_by_others = || self.churn.as_ref().is_some_and(|churn| part_returned_by_others(churn) >= MOST);
+        match self.are_calls_seen() {
+            true if has_thrash => Cause::Others,
+            _ if self.activity.faults_for_growth() => Cause::Growth,
+            false => Cause::NotSeen,
+            true if (self.is_thrash_too_rare() || self.is_much_given_back()) && is_by_others() => {
+                Cause::Others
+            }
+            true if self.is_thrash_too_rare() => Cause::TooRare,
+            true if self.is_much_given_back() => Cause::Later,
+            true => Cause::Nothing,
+        }
+    }
+
+    /// The allocator that has much of its memory, and of whose inside nothing is seen.
+    fn closed_allocator(&self) -> Option<&str> {
+        let heap = self.heap.as_ref()?;
+        let (name, _) = heap.other.as_ref()?;
+        let is_closed = heap.faultless.is_none() && name != Allocator::Faultless.name();
+        (is_closed && finding::is_much_mallocs(self)).then_some(name.as_str())
+    }
+
     /// Whether memory comes and goes that may be what faults, and not often enough in this time to be told as thrash.
     fn is_thrash_too_rare(&self) -> bool {
         let Some(churn) = &self.churn else { return false };
@@ -216,14 +278,16 @@ impl ProcessConsultation {
     /// Whether so much memory goes back that it may be a fifth of what faults, in phases that are longer than what is told as thrash.
     fn is_much_given_back(&self) -> bool {
         use Operation::{AdviseDontneed, AdviseFree, AdviseRemove, BreakTrim};
-        use Operation::{MapFile, MapReserve, MapStack, Unmap};
+        use Operation::{MapFile, MapReserve, MapStack, Protect, Unmap};
         let Some(churn) = &self.churn else { return false };
         let bytes_of = |operations: &[Operation]| {
             let sums = operations.iter().filter_map(|operation| churn.operations.get(operation));
             sums.map(|sum| sum.amount.bytes).sum::<u64>()
         };
-        // Of what is unmapped files bring in no memory, and of the others little is touched.
-        let unmapped = bytes_of(&[Unmap]).saturating_sub(bytes_of(&[MapFile, MapReserve, MapStack]));
+        // Of what is unmapped files bring in no memory, of stacks little is touched, and of reserves no more than was made accessible.
+        let reserved = bytes_of(&[MapReserve]).saturating_sub(bytes_of(&[Protect]));
+        let untouched = bytes_of(&[MapFile, MapStack]).saturating_add(reserved);
+        let unmapped = bytes_of(&[Unmap]).saturating_sub(untouched);
         let purged = bytes_of(&[BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove]);
         self.part_of_faults(churn, unmapped.saturating_add(purged)) > 0.2
     }
@@ -239,7 +303,7 @@ impl ProcessConsultation {
     pub fn lines_to_look_further(&self, findings: &[Finding]) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for finding in findings {
-            for instrument in finding.concern.instruments() {
+            for instrument in finding.instruments {
                 let line = instrument.replace("PID", &self.pid.to_string());
                 if !lines.contains(&line) {
                     lines.push(line);
@@ -253,16 +317,22 @@ impl ProcessConsultation {
     /// command line.
     #[must_use]
     pub fn line_to_try(&self, findings: &[Finding]) -> Option<String> {
+        let has_thrash = findings.iter().any(|finding| finding.concern == Concern::Thrash);
         let may_help = |finding: &Finding| {
-            let is_open = !self.are_calls_seen() || self.is_thrash_too_rare() || self.is_much_given_back();
-            finding.waste.is_some() || (finding.concern == Concern::Faults && is_open)
+            let is_open = match finding.concern {
+                Concern::Faults => self.cause_of_faults(has_thrash).is_open(),
+                Concern::Served => self.closed_allocator().is_some(),
+                _ => false,
+            };
+            finding.waste.is_some() || is_open
         };
         let [name, behind @ ..] = self.command.as_slice() else { return None };
         let name = self.program.as_ref().unwrap_or(name);
         let words: Vec<String> = [name].into_iter().chain(behind).cloned().collect();
         let directory =
             self.directory.as_ref().map(|directory| format!("cd {} && ", paste::quoted(directory)));
-        (findings.iter().any(may_help) && self.obstacle.is_none()).then(|| {
+        let is_startable = self.obstacle.is_none() && self.absence.is_none();
+        (findings.iter().any(may_help) && is_startable).then(|| {
             let first = directory.unwrap_or_default();
             format!("{first}faultless doctor -- timeout 60 {}", paste::line(&words))
         })
@@ -322,6 +392,30 @@ impl ProcessConsultation {
         let lines: Vec<String> =
             self.remarks.iter().map(|remark| format!("Not seen: {}\n", plain(remark))).collect();
         if lines.is_empty() { String::new() } else { lines.concat() + "\n" }
+    }
+}
+
+/// What a process faults for, where its allocator is not seen to waste anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Memory that stays.
+    Growth,
+    /// What others than malloc give back and take again.
+    Others,
+    /// Not seen: what goes back.
+    NotSeen,
+    /// Memory that comes and goes too seldom to tell whose it is.
+    TooRare,
+    /// Memory that goes back, and may be wanted again later than was looked for.
+    Later,
+    /// Nothing that goes back.
+    Nothing,
+}
+
+impl Cause {
+    /// Whether it may be its allocator all the same.
+    fn is_open(self) -> bool {
+        matches!(self, Self::NotSeen | Self::TooRare | Self::Later)
     }
 }
 

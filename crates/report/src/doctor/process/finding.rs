@@ -56,25 +56,23 @@ impl Concern {
         }
     }
 
-    /// Commands that tell more of it; the process's number stands for PID.
-    #[must_use]
-    pub fn instruments(self) -> &'static [&'static str] {
+    /// Commands that mostly tell more of it; the process's number stands for PID.
+    fn instruments(self) -> &'static [&'static str] {
         match self {
-            Self::MemoryLimit | Self::Swap | Self::Elsewhere | Self::Residence => {
-                &["faultless map --pid PID"]
-            }
+            Self::MemoryLimit | Self::Swap | Self::Elsewhere | Self::Residence => &[MAP],
             Self::Trapped | Self::Served => &["faultless heap --pid PID"],
-            Self::InUse => &["faultless churn --malloc --pid PID --for 10s"],
-            Self::Thrash => &["faultless churn --pid PID --for 10s"],
+            Self::InUse => &[CHURN_MALLOC],
+            Self::Thrash => &[CHURN],
             Self::Faults => &["faultless faults --pid PID --for 10s --html flame.html"],
-            Self::Growth => &[
-                "faultless watch --pid PID --for 10m",
-                "faultless churn --malloc --pid PID --for 10s",
-                "faultless churn --pid PID --for 10s",
-            ],
+            Self::Growth => &[WATCH, CHURN_MALLOC, CHURN],
         }
     }
 }
+
+const MAP: &str = "faultless map --pid PID";
+const WATCH: &str = "faultless watch --pid PID --for 10m";
+const CHURN: &str = "faultless churn --pid PID --for 10s";
+const CHURN_MALLOC: &str = "faultless churn --malloc --pid PID --for 10s";
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,11 +85,18 @@ pub struct Finding {
     pub advice: Option<String>,
     /// What the allocator wastes by it, in a few words; none where it does not.
     pub waste: Option<String>,
+    /// Commands that tell more of it; the process's number stands for PID.
+    pub instruments: &'static [&'static str],
 }
 
 impl Finding {
     fn new(concern: Concern, sentence: String) -> Self {
-        Self { concern, sentence, advice: None, waste: None }
+        Self { concern, sentence, advice: None, waste: None, instruments: concern.instruments() }
+    }
+
+    /// By these, and no others.
+    fn told_by(self, instruments: &'static [&'static str]) -> Self {
+        Self { instruments, ..self }
     }
 
     fn advised(self, advice: impl Into<String>) -> Self {
@@ -194,6 +199,12 @@ fn in_doubt_bytes(seen: &ProcessConsultation) -> u64 {
     let is_server_known = is_glibcs(seen) || seen.map.is_allocator_proven();
     let own = if is_server_known { 0 } else { seen.map.rss_bytes(Kind::OwnMapping) };
     seen.map.rss_bytes(Kind::Unknown) + own
+}
+
+/// Whether malloc has so much that what it wastes would matter.
+pub(super) fn is_much_mallocs(seen: &ProcessConsultation) -> bool {
+    let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes());
+    all >= LEAST_RSS_BYTES && mallocs >= all / 2
 }
 
 /// Whether glibc's malloc serves it.
@@ -304,7 +315,8 @@ fn served(seen: &ProcessConsultation) -> Option<Finding> {
         None => Finding::new(
             Concern::Served,
             format!("{name} serves it: what is free inside is not seen from outside"),
-        ),
+        )
+        .told_by(&[]),
     })
 }
 
@@ -369,16 +381,38 @@ fn part_of_time(activity: &Activity) -> String {
 
 fn growth(seen: &ProcessConsultation) -> Option<Finding> {
     let activity = &seen.activity;
-    let grown = activity.rss_after_bytes.saturating_sub(activity.rss_before_bytes);
-    let is_growth = grown >= LEAST_GROWTH_BYTES && grown >= activity.rss_before_bytes / GROWTH_PART;
-    is_growth.then(|| {
-        Finding::new(
-            Concern::Growth,
-            format!("it grew by {} in these {} s", size(grown), seconds_of(activity.seconds)),
-        )
-        .advised(
+    let grown = activity.growth_bytes();
+    if grown < LEAST_GROWTH_BYTES || grown < activity.rss_before_bytes / GROWTH_PART {
+        return None;
+    }
+    let mut sentence = format!("it grew by {} in these {} s", size(grown), seconds_of(activity.seconds));
+    if let Some(anonymous) = activity.anonymous_growth_bytes.filter(|bytes| *bytes < grown / 2) {
+        sentence += &format!(", {} of it files and shared memory", size(grown - anonymous));
+        return Some(
+            Finding::new(Concern::Growth, sentence)
+                .advised("who touches pages of these has them in its RSS, however many processes share them: the PSS of watch is its part")
+                .told_by(&[WATCH, MAP]),
+        );
+    }
+    let mallocs = seen.malloc_growth_bytes().map(|bytes| bytes.min(grown));
+    if let Some(mallocs) = mallocs {
+        sentence += &format!(", {} of it malloc's", size(mallocs));
+    }
+    let is_without_malloc =
+        seen.heap.as_ref().is_some_and(|heap| heap.walks.is_empty() && heap.other.is_none());
+    let found = Finding::new(Concern::Growth, sentence);
+    Some(match mallocs {
+        Some(mallocs) if mallocs >= grown / 2 => found
+            .advised("watch tells whether that goes on; churn --malloc names who asks malloc for what is not freed")
+            .told_by(&[WATCH, CHURN_MALLOC]),
+        None if !is_without_malloc => found.advised(
             "watch tells whether that goes on; churn --malloc names who asks malloc for what is not freed, and churn who holds what \
              the program maps itself",
-        )
+        ),
+        _ => found
+            .advised(
+                "watch tells whether that goes on, map what kind of memory it is, and churn who holds what is mapped meanwhile",
+            )
+            .told_by(&[WATCH, MAP, CHURN]),
     })
 }

@@ -37,6 +37,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         directory: None,
         program: None,
         obstacle: None,
+        absence: None,
         activity: Activity {
             seconds: 10.0,
             rss_before_bytes: rss_bytes,
@@ -59,6 +60,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
             remarks: Vec::new(),
         }),
         trapped_before_bytes: None,
+        malloc_before_bytes: None,
         churn: Some(seen(Mechanism::Tracepoints)),
         faults: None,
         remarks: Vec::new(),
@@ -301,6 +303,7 @@ fn a_limit_nearly_reached_and_growth_come_with_what_tells_more() {
         shared_bytes: Some(0),
     });
     consultation.activity.rss_before_bytes -= 20 * MIB;
+    consultation.heap = None;
     assert_eq!(concerns(&consultation), [Concern::MemoryLimit, Concern::Growth]);
     let text = consultation.text(None);
     assert!(text.contains("its control group /shop may use 110 MiB, and 90.9 % of that"), "{text}");
@@ -310,6 +313,33 @@ fn a_limit_nearly_reached_and_growth_come_with_what_tells_more() {
         assert!(text.contains(&format!("\n  faultless {line}\n")), "{text}");
     }
     assert!(text.contains("  faultless watch --pid 7 --for 10m\n"), "{text}");
+}
+
+#[test]
+fn growth_is_told_with_whose_it_is_and_with_what_can_tell_more_of_it() {
+    let grown = |anonymous_growth_bytes, malloc_mib: Option<u64>| {
+        let mut seen = quiet(10, 100);
+        seen.activity.rss_before_bytes -= 20 * MIB;
+        seen.activity.anonymous_growth_bytes = anonymous_growth_bytes;
+        // Of 100 MiB in the end.
+        if let Some(mib) = malloc_mib {
+            seen.heap = Some(with_changed_caches(Source::Process(None), 0));
+            seen.malloc_before_bytes = Some((100 - mib) * MIB);
+        }
+        let findings = seen.findings();
+        let growth = findings.iter().find(|finding| finding.concern == Concern::Growth).unwrap();
+        let lines = seen.lines_to_look_further(std::slice::from_ref(growth)).join("\n");
+        let is_sent_to = |tool: &str| lines.contains(&format!("faultless {tool} --pid 7"));
+        (growth.sentence.clone(), is_sent_to("churn --malloc"), is_sent_to("churn"), is_sent_to("map"))
+    };
+    let says = |end: &str| format!("it grew by 20 MiB in these 10.00 s{end}");
+    assert_eq!(grown(Some(20 * MIB), Some(19)), (says(", 19 MiB of it malloc's"), true, false, false));
+    assert_eq!(grown(None, Some(1)), (says(", 1 MiB of it malloc's"), false, true, true));
+    // A backend of PostgreSQL, that touches more and more of the buffers which all share.
+    let shared = says(", 19 MiB of it files and shared memory");
+    assert_eq!(grown(Some(MIB), Some(1)), (shared, false, false, true));
+    // A program of Go has no malloc to ask.
+    assert_eq!(grown(Some(20 * MIB), None), (says(""), false, true, true));
 }
 
 #[test]
@@ -338,7 +368,14 @@ fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
     let heap = consultation.heap.as_mut().unwrap();
     heap.other = Some(("jemalloc".into(), Regions::default()));
     assert_eq!(concerns(&consultation), [Concern::Served]);
-    assert!(verdict_of(&consultation).starts_with("leave its allocator alone, as far as it could be seen"));
+    let verdict = verdict_of(&consultation);
+    assert!(verdict.contains("what jemalloc has free inside was not seen; the line below"), "{verdict}");
+    assert!(line_of(&consultation).is_some());
+    // That shows nothing of it.
+    assert!(!consultation.text(None).contains("faultless heap"));
+    let mut small = quiet(2, 2);
+    small.heap.as_mut().unwrap().other = Some(("jemalloc".into(), Regions::default()));
+    assert!(verdict_of(&small).starts_with("leave its allocator alone, as far as it could be seen"));
     let page =
         faultless_records::faultless_page::FaultlessPage { dirty_bytes: 3 * MIB, ..Default::default() };
     let heap = consultation.heap.as_mut().unwrap();

@@ -23,6 +23,64 @@ fn a_file_that_comes_and_goes_is_not_said_to_be_nothing() {
 }
 
 #[test]
+fn page_faults_that_bring_in_what_stays_are_not_the_allocators() {
+    let activity = Activity { minor_faults: 200_000, ..quiet(900, 2).activity };
+    let of = |grown_mib: u64, churn| {
+        let rss_before_bytes = activity.rss_after_bytes - grown_mib * MIB;
+        let activity = Activity { rss_before_bytes, ..activity };
+        let seen = ProcessConsultation { activity, churn, ..quiet(900, 2) };
+        (verdict_of(&seen), line_of(&seen).is_some())
+    };
+    let rare = || Some(thrashing_by(MALLOC, 15));
+    let (verdict, has_line) = of(700, rare());
+    assert!(verdict.ends_with("most of them bring in what it grows by") && !has_line, "{verdict}");
+    assert!(!of(700, None).1, "what goes back does not matter");
+    assert!(of(0, rare()).0.starts_with("its page faults cost time"));
+}
+
+/// What V8 does so many times: it reserves addresses, makes them accessible, and unmaps them when all in them is garbage.
+fn reserved_and_unmapped(turns: u64) -> Tally {
+    const BYTES: u64 = 4 << 20;
+    const PLACE: u64 = 0x7f00_0000_0000;
+    const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x4022;
+    let mut tally = Tally::begin(0);
+    for turn in 0..turns {
+        let mut take = |kind, arguments, result| {
+            tally.take(&MemoryEvent::Call(MemoryCall {
+                time_ns: turn * 90_000_000,
+                pid: 7,
+                tid: 7,
+                kind,
+                arguments,
+                result: Ok(result),
+                stack: Some(TakenStack { index: 0, weight: 1 }),
+            }));
+        };
+        take(CallKind::Mmap, [0, BYTES, 0, PRIVATE_ANONYMOUS_NORESERVE, u64::MAX], PLACE);
+        take(CallKind::Mprotect, [PLACE, BYTES, 3, 0, 0], 0);
+        take(CallKind::Munmap, [PLACE, BYTES, 0, 0, 0], 0);
+    }
+    tally
+}
+
+#[test]
+fn what_a_run_time_gives_back_of_what_it_reserved_is_not_said_to_be_nothing() {
+    let verdict = |chain: &[&str]| {
+        let stacks = vec![chain.iter().map(|name| (*name).to_owned()).collect()];
+        let circumstances = Circumstances { stacks, observed_ns: 5_000_000_000, ..Circumstances::default() };
+        let churn = Some(reserved_and_unmapped(50).finish(circumstances));
+        let activity = Activity { minor_faults: 102_400, ..quiet(2, 2).activity };
+        let seen = ProcessConsultation { activity, churn, ..quiet(2, 2) };
+        assert_eq!(concerns(&seen), [Concern::Faults]);
+        (verdict_of(&seen), line_of(&seen).is_some())
+    };
+    let (own, has_line) = verdict(&["munmap", "v8::base::OS::Free(void*, unsigned long)", "main"]);
+    assert!(own.starts_with("its allocator is not seen to cause its page faults") && !has_line, "{own}");
+    let (unknown, has_line) = verdict(&[]);
+    assert!(unknown.contains("was not seen") && has_line, "{unknown}");
+}
+
+#[test]
 fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let activity = Activity { minor_faults: 2_060_000, ..quiet(100, 2).activity };
     let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
@@ -36,7 +94,12 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     assert_eq!(line_of(&unreachable), None);
     let says = "a second; doctor cannot try what helps on a new process: a preload does not reach server: it is linked statically";
     assert!(verdict_of(&unreachable).ends_with(says), "{}", verdict_of(&unreachable));
-    let nameless = ProcessConsultation { command: Vec::new(), obstacle: None, ..unreachable };
+    let absence = Some("its program's file has been deleted".into());
+    let gone = ProcessConsultation { absence, obstacle: None, ..unreachable };
+    assert_eq!(line_of(&gone), None);
+    let says = "; doctor cannot try what helps on a new process: its program's file has been deleted";
+    assert!(verdict_of(&gone).ends_with(says), "{}", verdict_of(&gone));
+    let nameless = ProcessConsultation { command: Vec::new(), absence: None, ..gone };
     assert_eq!(line_of(&nameless), None);
     assert!(
         verdict_of(&nameless).ends_with(" page faults a second"),
