@@ -217,6 +217,7 @@ struct Reading {
     at: Instant,
     rss_bytes: u64,
     anonymous_bytes: Option<u64>,
+    shared_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
     threads: u32,
     minor_faults: u64,
@@ -236,6 +237,7 @@ impl Reading {
             at,
             rss_bytes: status::bytes_of_field(&text, "VmRSS").ok_or_else(ended)?,
             anonymous_bytes: status::bytes_of_field(&text, "RssAnon"),
+            shared_bytes: status::bytes_of_field(&text, "RssShmem"),
             peak_rss_bytes: status::bytes_of_field(&text, "VmHWM"),
             threads: counters.threads,
             minor_faults: counters.minor_faults,
@@ -246,16 +248,15 @@ impl Reading {
     }
 
     fn since(&self, before: &Self) -> Activity {
+        let growth = |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?));
         let seconds = |now: u64, then: u64| now.saturating_sub(then) as f64 / clock::ticks_per_s();
         Activity {
             seconds: self.at.duration_since(before.at).as_secs_f64(),
             rss_before_bytes: before.rss_bytes,
             rss_after_bytes: self.rss_bytes,
             peak_rss_bytes: self.peak_rss_bytes,
-            anonymous_growth_bytes: self
-                .anonymous_bytes
-                .zip(before.anonymous_bytes)
-                .map(|(after, before)| after.saturating_sub(before)),
+            anonymous_growth_bytes: growth(self.anonymous_bytes, before.anonymous_bytes),
+            shared_growth_bytes: growth(self.shared_bytes, before.shared_bytes),
             threads: self.threads,
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             major_faults: self.major_faults.saturating_sub(before.major_faults),

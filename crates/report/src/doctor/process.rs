@@ -37,6 +37,8 @@ pub struct Activity {
     pub peak_rss_bytes: Option<u64>,
     /// By how much its anonymous memory grew, in resident bytes; none where that is not known.
     pub anonymous_growth_bytes: Option<u64>,
+    /// The same of shared memory without a file.
+    pub shared_growth_bytes: Option<u64>,
     /// Threads at the end.
     pub threads: u32,
     /// Page faults served without I/O.
@@ -55,9 +57,11 @@ impl Activity {
         self.rss_after_bytes.saturating_sub(self.rss_before_bytes)
     }
 
-    /// Whether most of what its page faults brought in stays.
+    /// Whether most of what its page faults brought in stays. Of files one fault may map many pages.
     fn faults_for_growth(&self) -> bool {
-        let kept = self.anonymous_growth_bytes.unwrap_or(self.growth_bytes()).min(self.growth_bytes());
+        let kinds = self.anonymous_growth_bytes.zip(self.shared_growth_bytes);
+        let grown = self.growth_bytes();
+        let kept = kinds.map_or(grown, |(anonymous, shared)| anonymous.saturating_add(shared).min(grown));
         let faults = self.minor_faults.saturating_add(self.major_faults);
         kept > 0 && kept as f64 >= MOST * faults as f64 * PAGE_BYTES as f64
     }

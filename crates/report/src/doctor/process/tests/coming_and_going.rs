@@ -36,6 +36,17 @@ fn page_faults_that_bring_in_what_stays_are_not_the_allocators() {
     assert!(verdict.ends_with("most of them bring in what it grows by") && !has_line, "{verdict}");
     assert!(!of(700, None).1, "what goes back does not matter");
     assert!(of(0, rare()).0.starts_with("its page faults cost time"));
+    let of_kinds = |anonymous_mib, shared_mib| {
+        let activity = Activity {
+            anonymous_growth_bytes: Some(anonymous_mib * MIB),
+            shared_growth_bytes: Some(shared_mib * MIB),
+            rss_before_bytes: activity.rss_after_bytes - 700 * MIB,
+            ..activity
+        };
+        verdict_of(&ProcessConsultation { activity, churn: rare(), ..quiet(900, 2) })
+    };
+    assert!(of_kinds(1, 699).ends_with("what it grows by"), "{}", of_kinds(1, 699));
+    assert!(of_kinds(1, 0).starts_with("its page faults cost time"), "files");
 }
 
 /// What V8 does so many times: it reserves addresses, makes them accessible, and unmaps them when all in them is garbage.
