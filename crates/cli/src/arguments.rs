@@ -193,7 +193,7 @@ pub struct ChurnArguments {
     /// Write folded stacks to FILE, a line for each call chain with its number of calls.
     #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
-    /// Compare two recordings.
+    /// Compare two recordings; - for standard input.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["words", "pid", "malloc", "limit", "by", "record", "pprof", "folded"])]
     pub diff: Vec<PathBuf>,
     /// The command and its arguments, or a file that --record wrote.

@@ -159,11 +159,7 @@ fn parsed(path: &Path, bytes: &[u8]) -> Result<Seen, Failure> {
 }
 
 fn load(path: &Path) -> Result<Seen, Failure> {
-    let bytes = saved_file::read(path)?;
-    if !is_recording(&bytes) {
-        return Err(Failure::of_reading(path, "it is no recording of `faultless churn --record`"));
-    }
-    parsed(path, &bytes)
+    parsed(path, &saved_file::recording(path, "churn", is_recording)?)
 }
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {

@@ -107,15 +107,7 @@ fn saved(words: &[OsString]) -> Result<Option<FaultRecording>, Failure> {
 }
 
 fn load(path: &Path) -> Result<FaultRecording, Failure> {
-    let bytes = saved_file::read(path)?;
-    if !saved_form::is_recording::<FaultRecording>(&bytes) {
-        let missing = "it is no recording of `faultless faults --record`";
-        return Err(match saved_file::of_another(path, &bytes) {
-            Some(text) => Failure::Failed(text),
-            None => Failure::of_reading(saved_file::shown(path).as_ref().as_ref(), missing),
-        });
-    }
-    parsed(path, &bytes)
+    parsed(path, &saved_file::recording(path, "faults", saved_form::is_recording::<FaultRecording>)?)
 }
 
 fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {

@@ -140,6 +140,28 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     read.map_err(|error| Failure::of_reading(shown(path).as_ref().as_ref(), error))
 }
 
+/// As [`read`], of a recording of `subcommand`.
+///
+/// # Errors
+/// [`Failure::Failed`] when it cannot be read, and for another file, with what shows that.
+pub fn recording(
+    path: &Path,
+    subcommand: &str,
+    is_recording: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<u8>, Failure> {
+    let bytes = read(path)?;
+    if is_recording(&bytes) {
+        return Ok(bytes);
+    }
+    Err(match of_another(path, &bytes) {
+        Some(text) => Failure::Failed(text),
+        None => Failure::of_reading(
+            shown(path).as_ref().as_ref(),
+            format!("it is no recording of `faultless {subcommand} --record`"),
+        ),
+    })
+}
+
 /// All of a file of which this much was read already.
 ///
 /// # Errors
