@@ -47,6 +47,7 @@ fuzz_target!(|input: (u8, bool, Vec<(u8, u16, Word)>)| {
         source: Source::AtExit,
         took: Duration::from_millis(1),
         glibc: version,
+        is_static: false,
         counted_rss_bytes: None,
         walks: vec![*walk],
         other: None,

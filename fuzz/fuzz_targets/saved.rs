@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
+use faultless_diagnosis::churn::comparison::Comparison as ChurnComparison;
 use faultless_diagnosis::classification::totals::changes;
 use faultless_diagnosis::faults::comparison::Comparison;
 use faultless_diagnosis::history::History;
@@ -134,6 +135,9 @@ fn show_churn(text: &str, columns: Option<usize>) {
     let _ = (churn::table::text(&recording, columns), churn::json::json(&recording));
     let profile = ChurnProfile::of_kernel(&recording);
     let _ = (profile.pprof(), profile.folded());
+    let unchanged = saved_form::load::<ChurnRecording>(&SAVED[1].to_string()).unwrap();
+    let comparison = ChurnComparison::of_kernel(&unchanged, &recording);
+    let _ = (churn::diff::json(&comparison), churn::diff::text(&comparison, columns));
 }
 
 fn show_malloc(text: &str, columns: Option<usize>) {
@@ -141,6 +145,9 @@ fn show_malloc(text: &str, columns: Option<usize>) {
     let _ = (churn::malloc_table::text(&recording, columns), churn::malloc_json::json(&recording));
     let profile = ChurnProfile::of_malloc(&recording);
     let _ = (profile.pprof(), profile.folded());
+    let unchanged = saved_form::load::<MallocRecording>(&SAVED[2].to_string()).unwrap();
+    let comparison = ChurnComparison::of_malloc(&unchanged, &recording);
+    let _ = (churn::diff::json(&comparison), churn::diff::text(&comparison, columns));
 }
 
 fn show_campaign(text: &str, columns: Option<usize>) {
