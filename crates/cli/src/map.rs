@@ -12,7 +12,7 @@ use faultless_diagnosis::java_account::account;
 use faultless_probe::contents::LiveContents;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::signals::Signals;
-use faultless_probe::{memory_group, terminal, thread_states, unmapped_files};
+use faultless_probe::{machine, memory_group, terminal, thread_states, unmapped_files};
 use faultless_records::contents::Contents;
 use faultless_records::mappings;
 use faultless_records::measurement::Ending;
@@ -116,6 +116,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
         let mut view = MapView::new(title, Some(process.pid()), outline, parts);
         view.counted_rss_bytes = counted_rss_bytes;
         view.page_table_bytes = page_table_bytes;
+        view.most_mappings = machine::most_mappings();
         view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
         view.group = memory_group::of(process);
         view.remarks.push(
@@ -145,6 +146,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     view.kernel = kernel;
     view.counted_rss_bytes = counted_rss_bytes;
     view.page_table_bytes = page_table_bytes;
+    view.most_mappings = machine::most_mappings();
     view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
     view.group = memory_group::of(process);
     view.java = java;

@@ -53,6 +53,12 @@ pub fn numa_nodes() -> usize {
     fs::read_to_string("/sys/devices/system/node/has_memory").map_or(1, |list| list_length(&list)).max(1)
 }
 
+/// Mappings that a process may have (`vm.max_map_count`); none where that cannot be read.
+#[must_use]
+pub fn most_mappings() -> Option<u64> {
+    fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
+}
+
 /// How many processes the kernel has killed for want of memory, of the machine's or of a control group's; none where it does not say.
 #[must_use]
 pub fn killed_for_memory() -> Option<u64> {

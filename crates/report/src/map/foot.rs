@@ -6,7 +6,7 @@ use std::fmt::Write;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings::Usage;
-use faultless_records::quantity::{several, size};
+use faultless_records::quantity::{several, size, whole};
 
 use super::view::MapView;
 use crate::plain::plain;
@@ -28,6 +28,7 @@ pub fn text(view: &MapView) -> String {
     if let Some(group) = &view.group {
         let _ = writeln!(text, "{}", group_line(group));
     }
+    text += &near_most_mappings(view);
     text += &what_else_is_resident(view);
     if has_changed(view) {
         text.push_str(
@@ -38,6 +39,19 @@ pub fn text(view: &MapView) -> String {
         let _ = writeln!(text, "Note: {}", plain(remark));
     }
     text
+}
+
+/// That it has nearly as many mappings as it may, if it has.
+pub(crate) fn near_most_mappings(view: &MapView) -> String {
+    let count = view.mappings.len() as u64;
+    view.most_mappings.filter(|most| count >= most / 4 * 3).map_or_else(String::new, |most| {
+        format!(
+            "it has {} of {} mappings (vm.max_map_count): at the limit mmap and mprotect fail, and malloc and new threads with them, \
+             however much memory is free\n",
+            whole(count as f64),
+            whole(most as f64)
+        )
+    })
 }
 
 /// What makes memory resident that may not be in use, or is no part of RSS, a line for each.
@@ -241,6 +255,18 @@ mod tests {
         ] {
             assert!(text.contains(said), "{text}");
         }
+    }
+
+    #[test]
+    fn mappings_are_counted_where_they_are_nearly_as_many_as_they_may_be() {
+        let lines = (1..4).map(|page| format!("{page}000-{page}800 rw-p 00000000 00:00 0 \n"));
+        let mappings = mappings::parse(lines.collect::<String>().as_bytes()).unwrap();
+        let mut view = MapView::new("saved".into(), None, mappings, Vec::new());
+        assert_eq!(near_most_mappings(&view), "", "of a file nobody knows");
+        view.most_mappings = Some(4);
+        assert!(text(&view).contains("it has 3 of 4 mappings (vm.max_map_count): at the limit mmap"));
+        view.most_mappings = Some(8);
+        assert_eq!(near_most_mappings(&view), "");
     }
 
     #[test]

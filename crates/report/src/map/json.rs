@@ -30,6 +30,7 @@ pub fn value(view: &MapView, all: bool) -> Value {
         "subject": view.subject,
         "pid": view.pid,
         "mappings": view.mappings.len(),
+        "most_mappings": view.most_mappings,
         "is_measured": is_measured,
         "sum": is_measured.then(|| usage(&view.sum())),
         "kernel_sum": view.kernel.as_ref().map(usage),

@@ -33,6 +33,8 @@ pub struct MapView {
     pub unmapped_files: Option<UnmappedFiles>,
     /// Page tables, which the kernel keeps for it beside RSS; none of a saved file.
     pub page_table_bytes: Option<u64>,
+    /// Mappings that it may have (`vm.max_map_count`); none of a saved file.
+    pub most_mappings: Option<u64>,
     /// Its control group.
     pub group: Option<MemoryGroup>,
     /// What its Java virtual machine says it uses, set against what is resident.
@@ -56,6 +58,7 @@ impl MapView {
             counted_rss_bytes: None,
             unmapped_files: None,
             page_table_bytes: None,
+            most_mappings: None,
             group: None,
             java: None,
             remarks: Vec::new(),

@@ -18,6 +18,8 @@ use crate::map::foot;
 pub enum Concern {
     /// Its control group has little left.
     MemoryLimit,
+    /// It has nearly as many mappings as it may.
+    MappingLimit,
     /// A part of it is in swap.
     Swap,
     /// Memory that is free inside malloc and stays resident.
@@ -44,6 +46,7 @@ impl Concern {
     pub fn key(self) -> &'static str {
         match self {
             Self::MemoryLimit => "memory_limit",
+            Self::MappingLimit => "mapping_limit",
             Self::Swap => "swap",
             Self::Trapped => "trapped",
             Self::InUse => "in_use",
@@ -62,6 +65,7 @@ impl Concern {
             Self::MemoryLimit | Self::Swap | Self::Elsewhere | Self::Residence => &[MAP],
             Self::Trapped | Self::Served => &["faultless heap --pid PID"],
             Self::InUse => &[CHURN_MALLOC],
+            Self::MappingLimit => &[MAP, CHURN],
             Self::Thrash => &[CHURN],
             Self::Faults => &["faultless faults --pid PID --for 10s --html flame.html"],
             Self::Growth => &[WATCH, CHURN_MALLOC, CHURN],
@@ -130,6 +134,8 @@ const GROWTH_PART: u64 = 100;
 pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(memory_limit(seen));
+    let near_limit = foot::near_most_mappings(&seen.map);
+    findings.extend(near_limit.lines().map(|line| Finding::new(Concern::MappingLimit, line.to_owned())));
     findings.extend(swap(seen));
     let of_heap = heap(seen);
     // Where malloc has little, what of it is in use explains nothing.
