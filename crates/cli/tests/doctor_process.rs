@@ -270,7 +270,7 @@ fn a_program_that_is_gone_or_in_a_container_has_no_line_that_would_start_another
     assert!(!verdict_of(&process).0.is_null(), "the new one can be started");
     fs::remove_file(&program).unwrap();
     let (line, sentence) = verdict_of(&process);
-    assert!(line.is_null() && sentence.ends_with("and its program's file has been deleted"), "{sentence}");
+    assert!(line.is_null() && sentence.ends_with(": its program's file has been deleted"), "{sentence}");
 }
 
 #[test]
