@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use faultless_records::churn_recording::ChurnRecording;
+use faultless_records::churn_recording::{ChurnRecording, Mechanism};
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 
 use super::blame::{NOT_SEEN, blamed};
@@ -62,7 +62,9 @@ pub struct Comparison {
     pub ends_are_known: bool,
     /// By so much `live_bytes` of both together may be off: a standard error.
     pub live_error_bytes: f64,
-    /// Whether functions are estimated from some of the calls.
+    /// Whether functions are known of both.
+    pub callers_are_known: bool,
+    /// Whether they are estimated from some of the calls.
     pub is_estimated: bool,
     /// Functions, the most telling differences first; those without any are left out.
     pub functions: Vec<Change>,
@@ -118,11 +120,17 @@ impl Side {
         Self {
             seconds: recording.observed_s(),
             all,
-            ends_are_known: true,
+            // It does not see what is unmapped.
+            ends_are_known: recording.mechanism != Mechanism::MmapRecords,
             live_error_bytes: 0.0,
             is_estimated: (recording.chains.taken as f64) < all.calls,
             functions: by_function(&recording.stacks, calls.chain(live)),
         }
+    }
+
+    /// Whether any call has one.
+    fn callers_are_known(&self) -> bool {
+        !self.functions.is_empty() || self.all.calls == 0.0
     }
 }
 
@@ -152,6 +160,7 @@ impl Comparison {
     }
 
     fn of(before: Side, after: Side) -> Self {
+        let callers_are_known = [&before, &after].iter().all(|side| side.callers_are_known());
         let mut pairs: BTreeMap<(String, &'static str), (Sums, Sums)> = BTreeMap::new();
         for (key, sums) in before.functions {
             pairs.entry(key).or_default().0 = sums;
@@ -171,6 +180,7 @@ impl Comparison {
             all,
             ends_are_known: before.ends_are_known && after.ends_are_known,
             live_error_bytes: before.live_error_bytes.hypot(after.live_error_bytes),
+            callers_are_known,
             is_estimated: before.is_estimated || after.is_estimated,
             functions,
         }
@@ -187,9 +197,11 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::churn::circumstances::MallocCircumstances;
+    use crate::churn::circumstances::{Circumstances, MallocCircumstances};
     use crate::churn::malloc_tally::MallocTally;
+    use crate::churn::tally::Tally;
     use faultless_records::malloc_recording::MallocCaller;
+    use faultless_records::memory_call::Operation;
 
     /// Callers with their calls, bytes of each, and how many of these are there at the end.
     fn recording(callers: &[(&str, f64, f64, f64)]) -> MallocRecording {
@@ -247,5 +259,18 @@ mod tests {
         let mut after = before.clone();
         after.described -= 1;
         assert!(Comparison::of_malloc(&before, &after).is_estimated);
+    }
+
+    #[test]
+    fn what_the_kernels_records_do_not_tell_is_not_known() {
+        let seen_by = |mechanism| {
+            let circumstances = Circumstances { mechanism, observed_ns: 1, ..Circumstances::default() };
+            let mut recording = Tally::begin(0).finish(circumstances);
+            recording.operations.entry(Operation::MapAnonymous).or_default().amount.add(4096);
+            let comparison = Comparison::of_kernel(&recording, &recording);
+            (comparison.ends_are_known, comparison.callers_are_known)
+        };
+        assert_eq!(seen_by(Mechanism::MmapRecords), (false, false));
+        assert_eq!(seen_by(Mechanism::Seccomp), (true, false));
     }
 }

@@ -22,6 +22,10 @@ const LEAST_WEIGHT: f64 = 0.001;
 #[must_use]
 pub fn text(comparison: &Comparison, columns: Option<usize>) -> String {
     let mut text = fitted(totals(comparison), columns);
+    if !comparison.callers_are_known {
+        text.push_str("Who called is not known of both.\n");
+        return text;
+    }
     if comparison.functions.is_empty() {
         text.push_str("No function calls more or holds more, or less.\n");
         return text;
@@ -120,6 +124,7 @@ pub fn json(comparison: &Comparison) -> String {
         "before": sums(&comparison.all.0),
         "after": sums(&comparison.all.1),
         "live_error_bytes": comparison.live_error_bytes,
+        "callers_are_known": comparison.callers_are_known,
         "is_estimated": comparison.is_estimated,
         "functions": functions.collect::<Vec<_>>(),
     });
@@ -138,6 +143,7 @@ mod tests {
             all: (before, after),
             ends_are_known: true,
             live_error_bytes: 0.0,
+            callers_are_known: true,
             is_estimated: false,
             functions: vec![Change { function: "leak".into(), call: "malloc", before, after }],
         }
@@ -168,5 +174,7 @@ mod tests {
         assert!(value["after"]["live_bytes"].is_null() && value["functions"][0]["after"]["calls"] == 30.0);
         comparison.functions.clear();
         assert!(text(&comparison, None).contains("No function"));
+        comparison.callers_are_known = false;
+        assert!(text(&comparison, None).ends_with("Who called is not known of both.\n"));
     }
 }
