@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 use faultless_diagnosis::fleet::{Fleet, Grouping};
-use faultless_probe::own_heap;
+use faultless_probe::own_memory;
 use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_records::measurement::Ending;
@@ -86,7 +86,7 @@ pub enum By {
 /// # Errors
 /// [`Failure`].
 pub fn export(arguments: &ExportArguments, signals: &Signals) -> Result<Ending, Failure> {
-    own_heap::share();
+    own_memory::share_heap();
     subject::check_view()?;
     arguments.followed.in_words(&arguments.command)?;
     let command = followed::command_of(&arguments.command)?;

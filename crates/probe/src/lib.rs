@@ -27,7 +27,7 @@ pub mod memory_call_trace;
 pub mod memory_group;
 pub mod named_pipe;
 pub mod orphans;
-pub mod own_heap;
+pub mod own_memory;
 mod page_scan;
 pub mod pagemap;
 pub mod perf;

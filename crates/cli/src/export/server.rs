@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use faultless_probe::own_memory;
 use faultless_report::plain::plain;
 use faultless_report::prometheus_text::CONTENT_TYPE;
 
@@ -14,6 +15,9 @@ use crate::failure::Failure;
 
 /// Connections answered at once; more wait for their turn in the kernel.
 const MOST_CONNECTIONS: usize = 16;
+
+/// A thread's stack, 2 MiB, that of the thread that looks into processes, and large pages.
+const ROOM_BYTES: usize = 8 << 20;
 
 /// Longest head of a request, in bytes, and most of its fields.
 const MOST_HEAD_BYTES: usize = 8192;
@@ -91,6 +95,10 @@ impl Server {
         // Held until all are there: who comes before that must not make way for want of the others.
         let mut counted = locked(&connections);
         for number in 0..MOST_CONNECTIONS {
+            // Fewer answer where more would leave no room for what they answer with.
+            if number > 0 && !own_memory::has_room(ROOM_BYTES) {
+                break;
+            }
             let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&connections));
             let answer_all = move || {
                 loop {
