@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use faultless_probe::own_memory;
@@ -94,13 +94,16 @@ impl Server {
         let connections = Arc::new(Mutex::new(Connections::default()));
         // Held until all are there: who comes before that must not make way for want of the others.
         let mut counted = locked(&connections);
+        let (begin_one, begun) = mpsc::channel();
         for number in 0..MOST_CONNECTIONS {
             // Fewer answer where more would leave no room for what they answer with.
             if number > 0 && !own_memory::has_room(ROOM_BYTES) {
                 break;
             }
             let (listener, page, own) = (Arc::clone(&listener), Arc::clone(page), Arc::clone(&connections));
+            let begin_one = begin_one.clone();
             let answer_all = move || {
+                let _ = begin_one.send(());
                 loop {
                     match listener.accept() {
                         Ok((stream, _)) => {
@@ -115,7 +118,11 @@ impl Server {
                 }
             };
             match std::thread::Builder::new().spawn(answer_all) {
-                Ok(_) => counted.threads += 1,
+                Ok(_) => {
+                    counted.threads += 1;
+                    // While it begins the next one's room is not to be looked for.
+                    let _ = begun.recv();
+                }
                 Err(error) if number == 0 => {
                     return Err(Failure::Failed(format!("cannot start a thread that answers: {error}")));
                 }
