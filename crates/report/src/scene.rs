@@ -21,7 +21,7 @@ pub enum Ink {
 }
 
 /// Colours of series; each has a contrast of at least 4.5 to the white ground.
-const COLOURS: [&str; 10] = [
+pub(crate) const COLOURS: [&str; 10] = [
     "#1d63d1", "#b84c00", "#137547", "#8a35b8", "#c12a3a", "#087583", "#7a5230", "#bb2a87", "#656f00",
     "#525d70",
 ];
