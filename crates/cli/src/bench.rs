@@ -151,7 +151,7 @@ fn load(path: &Path, reference: Option<&str>) -> Result<Campaign, Failure> {
     let another = saved_file::of_another(path, &bytes).filter(|_| !saved_form::is_campaign(&bytes));
     let refused = |reason: String| match another {
         Some(text) => Failure::Failed(text),
-        None => Failure::of_reading(saved_file::shown(path).as_ref().as_ref(), reason),
+        None => saved_file::unreadable(path, reason),
     };
     let mut campaign = parsed.map_err(refused)?;
     if let Some(name) = reference {

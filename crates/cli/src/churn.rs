@@ -155,7 +155,7 @@ fn parsed(path: &Path, bytes: &[u8]) -> Result<Seen, Failure> {
         true => saved_form::load(&text).map(Seen::Malloc),
         false => saved_form::load(&text).map(Seen::Kernel),
     };
-    seen.map_err(|reason| Failure::of_reading(path, reason))
+    seen.map_err(|reason| saved_file::unreadable(path, reason))
 }
 
 fn load(path: &Path) -> Result<Seen, Failure> {

@@ -111,7 +111,7 @@ fn load(path: &Path) -> Result<FaultRecording, Failure> {
 }
 
 fn parsed(path: &Path, bytes: &[u8]) -> Result<FaultRecording, Failure> {
-    saved_form::load(&String::from_utf8_lossy(bytes)).map_err(|reason| Failure::of_reading(path, reason))
+    saved_form::load(&String::from_utf8_lossy(bytes)).map_err(|reason| saved_file::unreadable(path, reason))
 }
 
 fn compare(before: &Path, after: &Path, as_json: bool) -> Result<Ending, Failure> {

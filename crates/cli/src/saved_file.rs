@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -124,6 +125,12 @@ pub fn shown(path: &Path) -> Cow<'_, str> {
     if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() }
 }
 
+/// As [`Failure::of_reading`], of a file that [`open`] was to open.
+#[must_use]
+pub fn unreadable(path: &Path, reason: impl Display) -> Failure {
+    Failure::of_reading(Path::new(shown(path).as_ref()), reason)
+}
+
 /// Opens a file and reads its first bytes.
 fn head(path: &Path, bytes: &mut Vec<u8>) -> io::Result<File> {
     let mut file = File::open(path)?;
@@ -137,7 +144,7 @@ fn head(path: &Path, bytes: &mut Vec<u8>) -> io::Result<File> {
 /// [`Failure::Failed`] when it cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = open(path).and_then(|file| read_file(&[], file));
-    read.map_err(|error| Failure::of_reading(shown(path).as_ref().as_ref(), error))
+    read.map_err(|error| unreadable(path, error))
 }
 
 /// As [`read`], of a recording of `subcommand`.
@@ -155,10 +162,7 @@ pub fn recording(
     }
     Err(match of_another(path, &bytes) {
         Some(text) => Failure::Failed(text),
-        None => Failure::of_reading(
-            shown(path).as_ref().as_ref(),
-            format!("it is no recording of `faultless {subcommand} --record`"),
-        ),
+        None => unreadable(path, format_args!("it is no recording of `faultless {subcommand} --record`")),
     })
 }
 

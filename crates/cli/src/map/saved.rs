@@ -52,7 +52,7 @@ fn saved_totals(path: &Path, bytes: &[u8]) -> Result<Option<SavedTotals>, Failur
         return Ok(None);
     }
     let saved = map::saved_totals::load(&String::from_utf8_lossy(bytes));
-    saved.map(Some).map_err(|reason| Failure::of_reading(saved_file::shown(path).as_ref().as_ref(), reason))
+    saved.map(Some).map_err(|reason| saved_file::unreadable(path, reason))
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<MapView, Failure> {
