@@ -106,11 +106,14 @@ impl Central {
     }
 
     fn shard(&self, index: usize) -> &Shard {
+        let shard = &self.shards[index];
         // ORDERING: Relaxed; the bound is only read to visit all shards, whose parts have locks of their own.
         if index >= self.shards_used.load(Ordering::Relaxed) {
             self.open_shard(index);
+            // Writes, changing nothing: a page that is read first is faulted in twice.
+            _ = shard.out_bytes.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
-        &self.shards[index]
+        shard
     }
 
     #[cold]

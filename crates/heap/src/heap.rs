@@ -28,7 +28,7 @@ pub struct Heap {
 }
 
 /// How much of the end of `spans` each process reads or writes: from the end of the first span heap's trace on, which its lists follow.
-const SPANS_END_BYTES: usize = 1408;
+const SPANS_END_BYTES: usize = 1472;
 /// Puts that at the beginning of a page.
 const AHEAD_BYTES: usize =
     PAGE_BYTES - (size_of::<Large>() + size_of::<Spans>() - SPANS_END_BYTES) % PAGE_BYTES;

@@ -19,7 +19,6 @@ use crate::spans::{RECENT, Spans};
 use books::Books;
 pub use books::{LargeBin, LargeTotals, bin_of};
 use core::ops::RangeInclusive;
-use core::sync::atomic::AtomicBool;
 use filled::Filled;
 use gathering::shows_filled;
 use start::Start;
@@ -45,8 +44,6 @@ pub const KEPT_LONGEST: u32 = (*KEPT_BYTES.end() + LINE_BYTES).div_ceil(GRANULE_
 pub struct Large {
     books: Books,
     filled: Filled,
-    /// Whether a move lost its target: a limit of the process refuses moves, and would take a span each time.
-    loses_targets: AtomicBool,
 }
 
 /// A block just allocated.
@@ -125,7 +122,7 @@ impl NewBlock {
 impl Large {
     /// No blocks.
     pub const fn new() -> Self {
-        Self { books: Books::new(), filled: Filled::new(), loses_targets: AtomicBool::new(false) }
+        Self { books: Books::new(), filled: Filled::new() }
     }
 
     /// Allocates `bytes` at a multiple of `align`, a power of two, for a thread of this shard.

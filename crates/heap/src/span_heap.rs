@@ -369,6 +369,8 @@ impl SpanHeap {
         waiting: Waiting,
         mut place: u32,
     ) -> Span {
+        // Before the neighbours are read: a page of records that is read before it is written is faulted in twice.
+        map.record(first).set_state(State::Interior);
         let most = if waiting == Waiting::Held { JOINED_MAX.max(CUT_MAX * granules) } else { u32::MAX };
         let joins = |granule: u32| {
             let record = map.record(granule);
@@ -404,7 +406,6 @@ impl SpanHeap {
             map.set_moved(part, false);
         }
         map.set_moved(first, false);
-        map.record(first).set_state(State::Interior);
         map.record(start).free().set_times(bin, freed_at, deadline);
         map.set_moved(start, moved);
         self.link(map, start, length, state, waiting, place);

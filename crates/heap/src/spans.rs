@@ -53,16 +53,14 @@ enum Which {
 /// All spans of a heap.
 #[repr(C)]
 pub struct Spans {
-    /// Spans that shards keep, while there is a purger; of large blocks also what a process of one thread freed last.
-    kept: [KeptByShard; SHARDS],
     /// Spans that come and go between shards.
     depot: Depot,
+    /// Spans that shards keep, while there is a purger; of large blocks also what a process of one thread freed last.
+    kept: [KeptByShard; SHARDS],
     /// Span heaps beside the first, in a process with threads.
     others: [Lock<SpanHeap>; HEAPS - 1],
     /// What each tells others, but for `first_paged`.
     told: [Told; HEAPS],
-    /// What is in use of all, where there are several.
-    used: UsedOfAll,
     heap: Lock<SpanHeap>,
     /// What every granule is.
     pub map: PageMap,
@@ -83,6 +81,8 @@ pub struct Spans {
     is_traced: AtomicBool,
     /// Whether there is a purger, so that all shards keep some. Synchronization: read under the lock of who wants to keep one.
     keeps: AtomicBool,
+    /// Whether a move of page tables lost its target: a limit of the process refuses moves, and would take a span each time.
+    pub loses_targets: AtomicBool,
     /// Granules of the first heap that may have pages, up to `heaps::WORTH_GRANULES`.
     first_paged: Hint32,
     /// How often threads go to what they share while there is no purger.
@@ -95,6 +95,8 @@ pub struct Spans {
     opening: Lock<()>,
     /// What was freed last, in a process of one thread.
     recent: Recent,
+    /// What is in use of all span heaps, where there are several.
+    used: UsedOfAll,
 }
 
 impl Spans {
@@ -110,11 +112,11 @@ impl Spans {
             due: AtomicU32::new(0),
             is_releasing: AtomicBool::new(false),
             is_traced: AtomicBool::new(false),
-            kept: [const { KeptByShard::new() }; SHARDS],
             depot: Depot::new(),
+            kept: [const { KeptByShard::new() }; SHARDS],
             others: [const { Lock::new(SpanHeap::new()) }; HEAPS - 1],
             told: [const { Told::new() }; HEAPS],
-            used: UsedOfAll::new(),
+            loses_targets: AtomicBool::new(false),
             first_paged: Hint32::new(0),
             traffic: Traffic::new(),
             more_heaps: AtomicU8::new(0),
@@ -122,6 +124,7 @@ impl Spans {
             opening: Lock::new(()),
             keeps: AtomicBool::new(false),
             recent: Recent::new(),
+            used: UsedOfAll::new(),
         }
     }
 

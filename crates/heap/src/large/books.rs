@@ -4,13 +4,15 @@
 //! that threads do not meet at one line with every block, a shard tells of its changes in batches.
 
 use super::{Large, Turns, UNIT_SHIFT};
+use crate::granule::GRANULE_BYTES;
 use crate::os;
-use crate::page_map::{Guarded64, GuardedSize};
+use crate::page_map::{Guarded32, Guarded64, GuardedSize};
+use crate::reservation::COVERAGE_MAX;
 use crate::spans::{RECENT, SHARDS, Spans};
 use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-/// Size bins: four per doubling, from the unit of 4 KiB on that all sizes are multiples of.
-pub const BINS: usize = 4 * (48 - UNIT_SHIFT);
+/// Size bins: four per doubling, from the unit of 4 KiB on that all sizes are multiples of, up to all that a heap can reserve.
+pub const BINS: usize = 4 * ((COVERAGE_MAX as usize * GRANULE_BYTES).ilog2() as usize - UNIT_SHIFT);
 /// Bytes more than before that a shard may not have told of, and bytes less: so many that a block of a MiB that comes and goes does
 /// not need the lines that all shards write (256 KiB, two threads: each turn wrote four times there).
 const BATCH: isize = 256 * 1024;
@@ -64,12 +66,13 @@ struct Level {
     peak: AtomicUsize,
 }
 
-#[repr(align(64))]
+/// In this order, so that what usual sizes need lies on one page.
+#[repr(C, align(64))]
 struct ShardBooks {
-    bins: [ShardBin; BINS],
     all: Change,
     /// Blocks allocated less blocks freed by threads of this shard, modulo 2^64.
     blocks: GuardedSize,
+    bins: [ShardBin; BINS],
 }
 
 /// What the books were not told yet of a block that is freed and allocated again and again while the process has one thread.
@@ -82,9 +85,9 @@ struct Unsettled {
 }
 
 struct ShardBin {
-    /// Sizes asked for; 0 where others know them.
-    smallest: GuardedSize,
-    largest: GuardedSize,
+    /// Sizes asked for, in units; 0 where others know them.
+    smallest: Guarded32,
+    largest: Guarded32,
     allocations: Guarded64,
     change: Change,
 }
@@ -100,6 +103,14 @@ pub const fn bin_of(bytes: usize) -> usize {
     let log = bytes.ilog2() as usize;
     let bin = (log - UNIT_SHIFT) * 4 + ((bytes >> (log - 2)) & 3);
     if bin < BINS { bin } else { BINS - 1 }
+}
+
+fn units_of(bytes: usize) -> u32 {
+    (bytes >> UNIT_SHIFT) as u32
+}
+
+fn bytes_of(units: u32) -> usize {
+    (units as usize) << UNIT_SHIFT
 }
 
 impl Books {
@@ -209,10 +220,11 @@ impl Books {
             let mut sum = LargeBin { smallest: usize::MAX, ..LargeBin::default() };
             for shard in &self.shards {
                 let bin = &shard.bins[place];
-                if bin.smallest.get() > 0 {
-                    sum.smallest = sum.smallest.min(bin.smallest.get());
+                let [smallest, largest] = [&bin.smallest, &bin.largest].map(|units| bytes_of(units.get()));
+                if smallest > 0 {
+                    sum.smallest = sum.smallest.min(smallest);
                 }
-                sum.largest = sum.largest.max(bin.largest.get());
+                sum.largest = sum.largest.max(largest);
                 sum.allocations += bin.allocations.get();
                 sum.live = sum.live.wrapping_add(bin.change.live.get());
             }
@@ -235,15 +247,15 @@ impl Unsettled {
 
 impl ShardBooks {
     const fn new() -> Self {
-        Self { bins: [const { ShardBin::new() }; BINS], all: Change::new(), blocks: GuardedSize::new(0) }
+        Self { all: Change::new(), blocks: GuardedSize::new(0), bins: [const { ShardBin::new() }; BINS] }
     }
 }
 
 impl ShardBin {
     const fn new() -> Self {
         Self {
-            smallest: GuardedSize::new(0),
-            largest: GuardedSize::new(0),
+            smallest: Guarded32::new(0),
+            largest: Guarded32::new(0),
             allocations: Guarded64::new(0),
             change: Change::new(),
         }
@@ -253,12 +265,13 @@ impl ShardBin {
 impl ShardBin {
     /// Blocks were allocated, of these sizes and others between; or of such as some shard knows.
     fn add(&self, allocations: u64, sizes: Option<[usize; 2]>) {
-        if let Some([smallest, largest]) = sizes {
+        // First, as it writes at once: a page that is read before it is written is faulted in twice.
+        self.allocations.set(self.allocations.get() + allocations);
+        if let Some([smallest, largest]) = sizes.map(|sizes| sizes.map(units_of)) {
             let before = self.smallest.get();
             self.smallest.set(if before == 0 { smallest } else { before.min(smallest) });
             self.largest.set(self.largest.get().max(largest));
         }
-        self.allocations.set(self.allocations.get() + allocations);
     }
 }
 

@@ -53,7 +53,7 @@ impl Large {
             if !taken.zero || pages != Pages::Any {
                 return Some((taken, 0));
             }
-            if let Some(gathered) = self.gather(spans, Span { first: taken.first, granules }, 0) {
+            if let Some(gathered) = gather(spans, Span { first: taken.first, granules }, 0) {
                 return Some((taken, gathered));
             }
             // A block of nobody; and none is lost again.
@@ -61,27 +61,11 @@ impl Large {
         }
     }
 
-    /// As [`Spans::gather`], if pages may be moved: how many granules from `from` on have pages then. `None`: the span is lost.
-    fn gather(&self, spans: &Spans, span: Span, from: u32) -> Option<u32> {
-        if !self.may_move(spans) || spans.map.moved_spans() >= GATHERED_MAX {
-            return Some(0);
-        }
-        let parts = bytes_of(span.granules - from) / BYTES_A_GATHERED_MAPPING;
-        let most = (MAPPINGS + parts).min(GATHERED_MAPPINGS);
-        match spans.gather(span, from, most) {
-            Gathered::UpTo(end) => Some(end - from),
-            Gathered::Lost => {
-                self.lose_target();
-                None
-            }
-        }
-    }
-
     /// Gathers pages for what a block has behind so many bytes that were moved to its span.
     pub(super) fn gather_behind(&self, spans: &Spans, first: u32, moved_bytes: usize) -> os::Moved {
         let record = spans.map.record(first);
         let granules = record.granules.get();
-        match self.gather(spans, Span { first, granules }, moved_bytes.div_ceil(GRANULE_BYTES) as u32) {
+        match gather(spans, Span { first, granules }, moved_bytes.div_ceil(GRANULE_BYTES) as u32) {
             Some(gathered) => {
                 let had_no_pages = record.large().had_no_pages();
                 record.large().set_had_no_pages(had_no_pages && shows_filled(gathered, granules));
@@ -99,18 +83,34 @@ impl Large {
         spans.in_shard(shard, |_| self.books.remove(shard, bytes));
         spans.give(first, granules, true);
     }
+}
 
-    /// Whether page tables may be moved.
-    pub(super) fn may_move(&self, spans: &Spans) -> bool {
-        // ORDERING: Relaxed; a hint.
-        spans.map.moved_spans() < MOVED_MAX && !self.loses_targets.load(Ordering::Relaxed)
+/// As [`Spans::gather`], if pages may be moved: how many granules from `from` on have pages then. `None`: the span is lost.
+fn gather(spans: &Spans, span: Span, from: u32) -> Option<u32> {
+    if !may_move(spans) || spans.map.moved_spans() >= GATHERED_MAX {
+        return Some(0);
     }
+    let parts = bytes_of(span.granules - from) / BYTES_A_GATHERED_MAPPING;
+    let most = (MAPPINGS + parts).min(GATHERED_MAPPINGS);
+    match spans.gather(span, from, most) {
+        Gathered::UpTo(end) => Some(end - from),
+        Gathered::Lost => {
+            lose_target(spans);
+            None
+        }
+    }
+}
 
-    /// A move lost its target: none is tried again.
-    pub(super) fn lose_target(&self) {
-        // ORDERING: Relaxed; a hint, as in `may_move`.
-        self.loses_targets.store(true, Ordering::Relaxed);
-    }
+/// Whether page tables may be moved.
+pub(super) fn may_move(spans: &Spans) -> bool {
+    // ORDERING: Relaxed; a hint.
+    spans.map.moved_spans() < MOVED_MAX && !spans.loses_targets.load(Ordering::Relaxed)
+}
+
+/// A move lost its target: none is tried again.
+pub(super) fn lose_target(spans: &Spans) {
+    // ORDERING: Relaxed; a hint, as in `may_move`.
+    spans.loses_targets.store(true, Ordering::Relaxed);
 }
 
 /// Whether a block of so many granules shows that it was filled, although so many of them had pages.

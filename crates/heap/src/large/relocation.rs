@@ -1,7 +1,7 @@
 //! A block that grows where nothing is free behind it goes to a new span: its page tables do where that is cheaper, else it is copied.
 
 use super::filled::is_filled;
-use super::gathering::{COPIED_MAX, move_block};
+use super::gathering::{COPIED_MAX, lose_target, may_move, move_block};
 use super::start::Start;
 use super::{Large, Live, NewBlock, Pages};
 use crate::granule::{GRANULE_BYTES, bytes_of};
@@ -80,7 +80,7 @@ impl Large {
         new_bytes: usize,
     ) -> Option<usize> {
         let bytes = block.bytes();
-        let may_move = bytes >= MOVE_BYTES_MIN && self.may_move(spans);
+        let may_move = bytes >= MOVE_BYTES_MIN && may_move(spans);
         // SAFETY: the block belongs to the caller of `realloc`.
         let is_sparse =
             may_move && bytes >= LOOKED_AT_MIN && unsafe { !is_filled(&spans.map, block.first, bytes) };
@@ -138,7 +138,7 @@ impl Large {
         lost: NewBlock,
         done: usize,
     ) -> Option<usize> {
-        self.lose_target();
+        lose_target(spans);
         spans.in_shard(shard, |_| self.books.remove(shard, growth.new_bytes));
         // Where it was before it ended.
         let old = spans.map.address(growth.block.first) + growth.block.offset();

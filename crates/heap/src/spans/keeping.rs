@@ -38,19 +38,22 @@ impl Spans {
     /// What a shard keeps, which comes into use by this.
     #[inline]
     pub(super) fn kept_by(&self, shard: usize) -> &KeptByShard {
+        let kept = &self.kept[shard];
         // ORDERING: Acquire pairs with the Release in `open_shard`: who finds it in use has seen what whoever opened it saw.
         if shard >= usize::from(self.shards_used.load(Ordering::Acquire)) {
-            self.open_shard(shard);
+            self.open_shard(shard, kept);
         }
-        &self.kept[shard]
+        kept
     }
 
     #[cold]
-    fn open_shard(&self, shard: usize) {
+    fn open_shard(&self, shard: usize, kept: &KeptByShard) {
         let _opening = self.opening.lock();
         // ORDERING: Relaxed load; writers take turns. The Release pairs with the Acquire in `kept_by`.
         let used = self.shards_used.load(Ordering::Relaxed);
         self.shards_used.store(used.max(shard as u8 + 1), Ordering::Release);
+        // Writes, changing nothing: a page that is read first is faulted in twice.
+        drop(kept.spans.lock());
     }
 
     /// How many shards are in use: all that keep any, or have books, are below.

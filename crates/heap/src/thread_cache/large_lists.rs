@@ -198,6 +198,9 @@ impl ThreadCache {
     pub fn make_large_lists(&self, lists: *mut LargeLists) {
         // ORDERING: Release publishes that it is zeroed.
         self.large.store(lists, Ordering::Release);
+        if let Some(lists) = self.large_lists() {
+            lists.looked_at.set(self.visits.get());
+        }
         self.missed_large.count.set(0);
     }
 
