@@ -123,9 +123,18 @@ fn running(place: &Place, source: &str) -> Running {
 }
 
 fn consultation(process: &Running) -> Value {
-    let output = faultless(&["doctor", "--json", "--for", "1s", "--pid", &process.pid()]).output().unwrap();
+    consultation_for("1s", process)
+}
+
+fn consultation_for(time: &str, process: &Running) -> Value {
+    let output = faultless(&["doctor", "--json", "--for", time, "--pid", &process.pid()]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     json(&output)
+}
+
+/// Of a process whose calls are looked at for half of the time: long enough for some on a busy machine, too.
+fn long_consultation(process: &Running) -> Value {
+    consultation_for("4s", process)
 }
 
 fn finding<'report>(report: &'report Value, concern: &str) -> &'report Value {
@@ -171,8 +180,7 @@ fn the_line_to_try_finds_the_program_from_where_the_line_is_typed() {
 #[test]
 fn thrash_is_found_where_its_calls_may_be_seen() {
     let place = Place::new("doctor-thrash");
-    let process = running(&place, THRASHING);
-    let report = consultation(&process);
+    let report = long_consultation(&running(&place, THRASHING));
     let faults = report["activity"]["minor_faults"].as_u64().unwrap();
     assert!(faults > 1025, "more than one turn: {report}");
     if finding(&report, "thrash").is_null() {
@@ -190,7 +198,7 @@ fn thrash_is_found_where_its_calls_may_be_seen() {
 #[test]
 fn trims_of_an_arena_that_was_there_before_are_told_with_what_stops_them() {
     let place = Place::new("doctor-trims");
-    let report = consultation(&running(&place, TRIMMING));
+    let report = long_consultation(&running(&place, TRIMMING));
     let thrash = finding(&report, "thrash");
     if thrash.is_null() {
         assert!(report["remarks"].to_string().contains("what it gives back to the kernel"), "{report}");
