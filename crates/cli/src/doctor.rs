@@ -392,12 +392,7 @@ fn doubts(
     let mut doubts = doubt::of_runs(look, arms);
     // The program's own malloc is said once, of the process that matters if it is known.
     doubts.extend(unreached.or_else(|| target::own_malloc(&patient.command.program, [look.program()])));
-    if !patient.is_demo && terminal::is_input_waiting() {
-        doubts.push(
-            "the command ran without input, and some waits on standard input, which can be read once only: give it a file (< FILE)"
-                .into(),
-        );
-    }
+    doubts.extend(input::unread().filter(|_| !patient.is_demo).map(str::to_owned));
     doubts
 }
 

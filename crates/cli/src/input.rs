@@ -6,12 +6,21 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use faultless_probe::terminal;
+
 /// The file that it is, to be opened for each run; none where it is no file, or was read in part, as the list of a shell's loop.
 pub fn file() -> Option<PathBuf> {
     let mut input = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
     let is_whole = input.metadata().ok()?.is_file() && input.stream_position().ok()? == 0;
     let again = PathBuf::from("/proc/self/fd/0");
     (is_whole && File::open(&again).is_ok()).then_some(again)
+}
+
+/// What is said where somebody gives it to us in a way that it can be read once only: no run had any of it.
+pub fn unread() -> Option<&'static str> {
+    terminal::is_input_waiting().then_some(
+        "the command ran without input, and some waits on standard input, which can be read once only: give it a file (< FILE)",
+    )
 }
 
 /// What stands for [`file()`] in a line to paste: its path, and `FILE` where none leads to it any more, as to the text of a shell.

@@ -6,6 +6,7 @@ mod running;
 mod tool;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,6 +52,19 @@ fn a_command_is_compared_saved_drawn_and_read_again() {
     let again = tool::bench(&place.file("tmp"), &["--load", &saved]).output().unwrap();
     assert_eq!(text(&again), table);
     assert_eq!(fs::read_dir(place.file("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn input_that_can_be_read_once_only_is_said_to_reach_nobody() {
+    let place = Place::with_temporary("once");
+    let mut piped = one_round(&place, "cat", &[]);
+    piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"text").unwrap();
+    let said = errors(&child.wait_with_output().unwrap());
+    assert!(said.contains("ran without input"), "{said}");
+    let said = errors(&one_round(&place, "cat", &[]).stdin(Stdio::null()).output().unwrap());
+    assert!(!said.contains("input"), "{said}");
 }
 
 #[test]

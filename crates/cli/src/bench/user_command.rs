@@ -62,6 +62,9 @@ pub fn look(
     if !ending.is_success() {
         say(&format!("{name} ends with {ending} as it is, and so must each run{last_line}"));
     }
+    if let Some(unread) = input::unread() {
+        say(unread);
+    }
     if let Some(missed) = orphans::in_no_figure(&orphans) {
         say(&missed);
     }
