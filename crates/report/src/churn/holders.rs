@@ -43,7 +43,15 @@ fn held_when(holders: &[Holder], all_bytes: f64, [who, it_is_held, holds]: [&str
             let holders = several(holders.len() as u64, "function");
             format!("{it_is_held} by {holders}, of which {function} {holds} most: {}{caller}.\n", part(first))
         }
-        much => format!("{who}: {}.\n", much.join("; ")),
+        much => {
+            // Somebody who is not known may hold more than all who are named.
+            let unknown_bytes = all_bytes - known_bytes;
+            let unknown = match unknown_bytes > first.bytes {
+                true => format!("; of {} it is not known", percent(unknown_bytes / all_bytes)),
+                false => String::new(),
+            };
+            format!("{who}: {}{unknown}.\n", much.join("; "))
+        }
     }
 }
 
@@ -58,7 +66,10 @@ mod tests {
     #[test]
     fn who_holds_much_is_named_and_where_nobody_does_how_many_hold_it() {
         let (leak, small) = (holder("leak", 3072.0), holder("small", 10.0));
-        assert_eq!(held(&[leak, small], 4096.0), "Who holds it: leak 3 KiB (75.0 %, called by main).\n");
+        let holders = [leak, small];
+        assert_eq!(held(&holders, 4096.0), "Who holds it: leak 3 KiB (75.0 %, called by main).\n");
+        let of_part = "Who holds it: leak 3 KiB (30.0 %, called by main); of 69.9 % it is not known.\n";
+        assert_eq!(held(&holders, 10240.0), of_part, "another may hold more");
         let many: Vec<Holder> = (0..20).map(|number| holder(&format!("m{number}"), 50.0)).collect();
         let expected = "It is held by 20 functions, of which m0 holds most: 5.0 %, called by main.\n";
         assert_eq!(held(&many, 1000.0), expected);
