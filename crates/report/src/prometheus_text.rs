@@ -447,6 +447,7 @@ mod tests {
         assert!(manual.contains("job_name: faultless\n"));
         // What does not answer, or with 503, has no series: nothing that is computed of them can be true.
         assert!(rules.contains("expr: up{job=\"faultless\"} == 0\n"), "{rules}");
+        assert!(rules.contains("unless on (instance) faultless_exporter_build_info\n"), "{rules}");
     }
 
     #[test]
