@@ -22,17 +22,21 @@ const HEAD_BYTES: u64 = 128;
 /// Most bytes of a file: a million mappings, or samples of days.
 const LARGEST_BYTES: u64 = 1 << 30;
 
-/// The recording of `subcommand`, if the first word is the name of one; what stands behind it is the caller's to judge.
+/// The recording of `subcommand`, if the first word is the name of one, or `-`; what stands behind it is the caller's to judge.
 ///
 /// # Errors
-/// [`Failure::Failed`] when it cannot be read to its end, and for another file that is no command either ([`refuse`]).
+/// [`Failure::Failed`] when it cannot be read to its end, for another file that is no command either ([`refuse`]), and for another
+/// standard input.
 pub fn named<'words>(
     words: &'words [OsString],
     subcommand: &str,
     is_recording: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<(&'words Path, Vec<u8>)>, Failure> {
-    let Some(word) = words.first() else { return Ok(None) };
+    let Some(word) = words.first().filter(|_| !are_behind_dashes(words)) else { return Ok(None) };
     let path = Path::new(word);
+    if word == "-" {
+        return recording(path, subcommand, is_recording).map(|bytes| Some((path, bytes)));
+    }
     let mut bytes = Vec::new();
     let file = match head(path, &mut bytes) {
         Ok(file) if is_recording(&bytes) => file,
@@ -55,7 +59,7 @@ pub fn refuse_unread(words: &[OsString], subcommand: &str, wanted: &str) -> Resu
     let mut bytes = Vec::new();
     let head = head(Path::new(word), &mut bytes);
     let is_missing = matches!(&head, Err(error) if error.kind() == io::ErrorKind::NotFound);
-    if is_missing && !is_behind_dashes() && program::find(word).is_err() {
+    if is_missing && !are_behind_dashes(words) && program::find(word).is_err() {
         let name = Path::new(word).to_string_lossy();
         return Err(Failure::Failed(format!("no such file: {name}{}", hint_of_command(&name, subcommand))));
     }
@@ -73,7 +77,7 @@ fn refuse(
     let [word] = words else { return Ok(()) };
     let path = Path::new(word);
     let is_data = |file: std::fs::Metadata| !file.is_dir() && file.permissions().mode() & 0o111 == 0;
-    if is_behind_dashes() || !path.metadata().is_ok_and(is_data) {
+    if are_behind_dashes(words) || !path.metadata().is_ok_and(is_data) {
         return Ok(());
     }
     let head = head.map_err(|error| Failure::of_reading(path, error))?;
@@ -93,19 +97,21 @@ fn refuse(
     Err(Failure::Failed(text))
 }
 
-/// Whether the last word is a command's for certain.
-fn is_behind_dashes() -> bool {
-    std::env::args_os().rev().nth(1).is_some_and(|word| word == "--")
+/// Whether these words, which are the last, are a command's for certain.
+fn are_behind_dashes(words: &[OsString]) -> bool {
+    std::env::args_os().rev().nth(words.len()).is_some_and(|word| word == "--")
 }
 
 /// What shows a file that begins so, if it is the recording of an instrument, a campaign, or a core file.
 pub fn of_another(path: &Path, head: &[u8]) -> Option<String> {
-    let shown = plain(&path.to_string_lossy());
+    let (shown, name) = (plain(&shown(path)), plain(&path.to_string_lossy()));
     if core_file::is_core(head) {
-        return Some(format!("{shown} is a core file: show it with `faultless heap {shown}`"));
+        // Of all readers this one needs a file.
+        let file = if name == "-" { "FILE" } else { &name };
+        return Some(format!("{shown} is a core file: show it with `faultless heap {file}`"));
     }
     let (kind, reader) = saved_form::kind_and_reader(head)?;
-    Some(format!("{shown} is a {kind}: show it with `faultless {reader} {shown}`"))
+    Some(format!("{shown} is a {kind}: show it with `faultless {reader} {name}`"))
 }
 
 /// Opens a file; `-` is standard input.

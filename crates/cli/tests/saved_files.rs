@@ -94,9 +94,12 @@ fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
         let behind = faultless(&[subcommand, &saved, "--folded", &folded]).output().unwrap();
         assert_eq!(text(&behind), plain, "{recording:?}: {}", errors(&behind));
         assert!(fs::exists(&folded).unwrap());
-        let mut cat = Command::new("cat").arg(&saved).stdout(Stdio::piped()).spawn().unwrap();
-        assert_eq!(shown("/dev/stdin", cat.stdout.take().unwrap().into()), plain, "{recording:?}");
-        cat.wait().unwrap();
+        for input in ["/dev/stdin", "-"] {
+            let mut cat = Command::new("cat").arg(&saved).stdout(Stdio::piped()).spawn().unwrap();
+            assert_eq!(shown(input, cat.stdout.take().unwrap().into()), plain, "{recording:?}");
+            cat.wait().unwrap();
+        }
+        assert_refused(&mut faultless(&[subcommand, "--", &saved]), 126, "may not be executed");
         let wide = fs::read_to_string(&saved).unwrap().replacen("{\"format\":\"", "{\n  \"format\": \"", 1);
         assert_eq!(shown(&place.write("wide", wide), Stdio::null()), plain, "{recording:?}");
     }
@@ -114,10 +117,29 @@ fn what_is_saved_is_read_from_standard_input_too() {
         assert!(output.status.success(), "{words:?}: {}", errors(&output));
     }
     assert!(fs::exists(&page).unwrap());
-    assert!(
-        assert_refused(&mut faultless(&["bench", "--load", "-"]), 1, "it is empty")
-            .contains("standard input")
-    );
+    let refused = |words: &[&str], says: &str| assert_refused(&mut faultless(words), 1, says);
+    for (words, says) in [
+        (
+            &["bench", "--load", "-"][..],
+            "standard input: it is no campaign of `faultless bench --json`: it is empty",
+        ),
+        (&["churn", "-"], "standard input: it is no recording"),
+        (&["watch", "--replay", "-"], "standard input is empty"),
+    ] {
+        refused(words, says);
+    }
+    let core = place.write("core", core_head());
+    for (saved, says) in [
+        (
+            CAMPAIGN,
+            "standard input is a campaign of faultless bench: show it with `faultless bench --load -`",
+        ),
+        (&core, "standard input is a core file: show it with `faultless heap FILE`"),
+    ] {
+        for words in [["churn", "-"], ["faults", "-"]] {
+            assert_refused(faultless(&words).stdin(fs::File::open(saved).unwrap()), 1, says);
+        }
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ const LINES_AT_ONCE: u64 = 256;
 /// # Errors
 /// [`Failure::Failed`] when it cannot be read.
 pub fn open(path: &Path) -> Result<File, Failure> {
-    saved_file::open(path).map_err(|error| Failure::of_reading(path, error))
+    saved_file::open(path).map_err(|error| saved_file::unreadable(path, error))
 }
 
 /// Reads until a signal comes, even while nothing does: a recording may be a pipe.
@@ -71,8 +71,8 @@ impl Read for Interruptible<'_> {
 /// # Errors
 /// [`Failure::Failed`] when the file cannot be read or its first line is not a recording's, [`Failure::Interrupted`] by a signal.
 pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals) -> Result<History, Failure> {
-    let shown = plain(&path.to_string_lossy());
-    let cannot_read = |error: io::Error| Failure::of_reading(path, error);
+    let shown = plain(&saved_file::shown(path));
+    let cannot_read = |error: io::Error| saved_file::unreadable(path, error);
     let mut reader = BufReader::new(Interruptible::new(file, signals).map_err(cannot_read)?);
     let mut history = History::new();
     let mut text = Vec::new();
@@ -88,7 +88,7 @@ pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals)
         }
         let line = line_of(&text);
         if number == 1 && line.is_err() {
-            refuse(&text, &shown)?;
+            refuse(&text, path)?;
         }
         match line.and_then(|line| history.add(line.clone()).map(|()| line)) {
             Ok(line) => outlets.write(&line, &history),
@@ -161,16 +161,14 @@ pub fn look_at(history: &History, onlooker: &mut dyn Onlooker, signals: &Signals
 }
 
 /// Refuses what does not begin as a recording of a watch, of whatever version.
-fn refuse(head: &[u8], shown: &str) -> Result<(), Failure> {
-    match saved_form::kind_and_reader(head) {
-        Some((saved_form::WATCH, _)) => Ok(()),
-        Some((kind, reader)) => {
-            Err(Failure::Failed(format!("{shown} is a {kind}: show it with `faultless {reader} {shown}`")))
-        }
-        None => Err(Failure::Failed(format!(
-            "cannot read {shown}: it is no recording of faultless watch --record"
-        ))),
+fn refuse(head: &[u8], path: &Path) -> Result<(), Failure> {
+    if matches!(saved_form::kind_and_reader(head), Some((saved_form::WATCH, _))) {
+        return Ok(());
     }
+    Err(match saved_file::of_another(path, head) {
+        Some(text) => Failure::Failed(text),
+        None => saved_file::unreadable(path, "it is no recording of faultless watch --record"),
+    })
 }
 
 fn line_of(bytes: &[u8]) -> Result<Line, String> {
