@@ -19,6 +19,9 @@ use crate::failure::{Failure, hint_of_command};
 /// Bytes by which a recording is known from a command.
 const HEAD_BYTES: u64 = 128;
 
+/// How files of gzip, zstd and xz begin.
+const COMPRESSED: [&[u8]; 3] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0"];
+
 /// Most bytes of a file: a million mappings, or samples of days.
 const LARGEST_BYTES: u64 = 1 << 30;
 
@@ -102,13 +105,16 @@ fn are_behind_dashes(words: &[OsString]) -> bool {
     std::env::args_os().rev().nth(words.len()).is_some_and(|word| word == "--")
 }
 
-/// What shows a file that begins so, if it is the recording of an instrument, a campaign, or a core file.
+/// What shows a file that begins so, if it is the recording of an instrument, a campaign, a core file, or a compressed one.
 pub fn of_another(path: &Path, head: &[u8]) -> Option<String> {
     let (shown, name) = (plain(&shown(path)), plain(&path.to_string_lossy()));
     if core_file::is_core(head) {
         // Of all readers this one needs a file.
         let file = if name == "-" { "FILE" } else { &name };
         return Some(format!("{shown} is a core file: show it with `faultless heap {file}`"));
+    }
+    if COMPRESSED.iter().any(|magic| head.starts_with(magic)) {
+        return Some(format!("{shown} is compressed: unpack it first"));
     }
     let (kind, reader) = saved_form::kind_and_reader(head)?;
     Some(format!("{shown} is a {kind}: show it with `faultless {reader} {name}`"))

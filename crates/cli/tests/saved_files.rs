@@ -334,6 +334,18 @@ fn a_file_that_was_cut_off_is_said_to_be() {
 }
 
 #[test]
+fn a_compressed_file_is_said_to_be() {
+    let place = Place::new("compressed");
+    let heap: (&[&str], &str) = (&["heap"], "");
+    for (words, _) in READERS.iter().chain([&heap]) {
+        for head in [&b"\x1f\x8b\x08\0"[..], b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0"] {
+            let text = refusal(&place, words, head);
+            assert!(text.contains("saved is compressed: unpack it first"), "{words:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_core_file_in_a_pipe_is_told_to_be_unpacked_into_a_file() {
     let place = Place::new("unpacked");
     let core = place.write("dump", core_head());
