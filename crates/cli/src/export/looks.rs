@@ -187,7 +187,7 @@ fn put_down(
 
 fn of_heap(report: &HeapView) -> Seen {
     match (&report.faultless, &report.other) {
-        (Some(faultless), _) => Seen::Heap(Heap::of_faultless(&faultless.page)),
+        (Some(faultless), _) => Seen::Heap(Heap::of_faultless(&faultless.page, faultless.resident_bytes)),
         (None, Some((name, _))) => Seen::Heap(Heap::of_another(&name.to_lowercase())),
         // glibc's malloc may be there and never have been asked; a static program, or one of musl, may have any.
         (None, None) if report.walks.is_empty() => {

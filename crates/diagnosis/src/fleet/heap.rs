@@ -62,13 +62,14 @@ impl Heap {
         }
     }
 
-    /// Faultless, by the page that it publishes. Free spans and caches may have memory or not, so nothing is said of what is resident.
+    /// Faultless, by the page that it publishes, and what was counted from outside: free spans and caches may have memory or not.
     #[must_use]
-    pub fn of_faultless(page: &FaultlessPage) -> Self {
+    pub fn of_faultless(page: &FaultlessPage, resident_bytes: u64) -> Self {
         let free = page.cached_bytes() + page.free_in_slabs_bytes() + page.dirty_bytes;
         Self {
             used_bytes: Some(page.used_bytes()),
             free_bytes: Some(free),
+            resident_bytes: Some(resident_bytes),
             purged_bytes: Some(page.purged_bytes),
             ..Self::of_another("faultless")
         }
@@ -114,15 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_faultless_has_used_and_free() {
+    fn the_page_of_faultless_has_used_and_free_and_what_is_resident_is_counted() {
         let page = FaultlessPage {
             large_bytes: 4096,
             dirty_bytes: 100,
             purged_bytes: 7,
             ..FaultlessPage::default()
         };
-        let heap = Heap::of_faultless(&page);
+        let heap = Heap::of_faultless(&page, 4120);
         assert_eq!((heap.used_bytes, heap.free_bytes, heap.purged_bytes), (Some(4096), Some(100), Some(7)));
-        assert!(heap.resident_bytes.is_none() && heap.trapped_bytes.is_empty());
+        assert!(heap.resident_bytes == Some(4120) && heap.trapped_bytes.is_empty());
     }
 }
