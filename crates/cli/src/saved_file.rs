@@ -35,9 +35,9 @@ pub fn named<'words>(
     subcommand: &str,
     is_recording: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<(&'words Path, Vec<u8>)>, Failure> {
-    let Some(word) = words.first().filter(|_| !are_behind_dashes(words)) else { return Ok(None) };
+    let Some(word) = words.first() else { return Ok(None) };
     let path = Path::new(word);
-    if word == "-" {
+    if word == "-" && !are_behind_dashes(words) {
         return recording(path, subcommand, is_recording).map(|bytes| Some((path, bytes)));
     }
     let mut bytes = Vec::new();

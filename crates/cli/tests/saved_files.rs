@@ -99,7 +99,7 @@ fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
             assert_eq!(shown(input, cat.stdout.take().unwrap().into()), plain, "{recording:?}");
             cat.wait().unwrap();
         }
-        assert_refused(&mut faultless(&[subcommand, "--", &saved]), 126, "may not be executed");
+        assert_refused(&mut faultless(&[subcommand, "--", "-"]), 127, "no such command: -");
         let wide = fs::read_to_string(&saved).unwrap().replacen("{\"format\":\"", "{\n  \"format\": \"", 1);
         assert_eq!(shown(&place.write("wide", wide), Stdio::null()), plain, "{recording:?}");
     }
