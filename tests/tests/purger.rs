@@ -110,6 +110,15 @@ fn purger_comes_when_a_limit_that_refused_it_is_gone() {
 }
 
 #[test]
+fn purger_has_room_on_its_stack_however_much_of_it_thread_local_variables_take() {
+    // With glibc 2.33 and later. The frame of a signal is some 3 KiB: one of these leaves less of a stack of 128 KiB.
+    for bytes in (120_000..132_000).step_by(1_500).chain([2_000_000]) {
+        let tunable = format!("glibc.rtld.optional_static_tls={bytes}");
+        Program::new("much_thread_local.c").variable("GLIBC_TUNABLES", &tunable).passes();
+    }
+}
+
+#[test]
 fn purger_sleeps_where_a_sandbox_refuses_nanosleep() {
     case("sleeps_where_nanosleep_is_refused");
 }

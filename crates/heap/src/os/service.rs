@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 pub type ThreadBody = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type AttributesInit = unsafe extern "C" fn(*mut Attributes) -> c_int;
 type AttributesSetSize = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
+type LeastStack = unsafe extern "C" fn(*const Attributes) -> usize;
 type AttributesSetDetached = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
 /// `pthread_create`.
 pub(super) type Create =
@@ -30,7 +31,8 @@ const OUR_SIGNALS: u64 = !(LIBC_SIGNALS | 1 << 8 | 1 << 18);
 /// Those that are blocked in who started one last.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
-/// Stack of a thread of ours, in bytes: it must also hold the static thread-local variables of all libraries.
+/// Stack of a thread of ours, in bytes, besides what libc needs of it: the static thread-local variables of all libraries, and the frame of
+/// a signal. Where libc does not say how much that is, more is tried.
 const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
 
 /// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded; `errno` is as it was. May call
@@ -71,7 +73,8 @@ fn create(body: ThreadBody, argument: *mut c_void, stack_bytes: Option<usize>) -
     // SAFETY: the attributes are initialised before they are used; the body is a function of ours, and takes the argument for a number.
     unsafe {
         init(&mut attributes) == 0
-            && stack_bytes.is_none_or(|bytes| set_size(&mut attributes, bytes) == 0)
+            && stack_bytes
+                .is_none_or(|bytes| set_size(&mut attributes, bytes + least_stack(&attributes)) == 0)
             && set_detached(&mut attributes, DETACHED) == 0
             && create(&mut thread, &attributes, body, argument) == 0
     }
@@ -93,21 +96,25 @@ unsafe extern "C" fn end_after(thread: *mut c_void) -> *mut c_void {
 /// process writes to.
 static LIBC_CREATE: AtomicPtr<c_void> = AtomicPtr::new(NOT_FOUND);
 const NOT_FOUND: *mut c_void = core::ptr::without_provenance_mut(1);
+/// libc's function that tells how much of a thread's stack it needs itself.
+static LIBC_LEAST_STACK: AtomicPtr<c_void> = AtomicPtr::new(NOT_FOUND);
 
 /// Looks for libc's own `pthread_create`, for threads of ours: a tool's wrapper around it may hold a lock while libc allocates, and so
 /// while we are here. Early, because this takes a lock of the loader, which in a forked child a thread may hold that is not there.
 pub fn find_libc_create() {
     // Only libc, or its library of threads, has this name.
     const OWN: &CStr = c"__pthread_register_cancel";
-    let mut found = None;
     elf::objects(|object| {
-        found = object.find(OWN).and_then(|_| object.find(c"pthread_create"));
-        found.is_some()
+        let Some(create) = object.find(OWN).and_then(|_| object.find(c"pthread_create")) else {
+            return false;
+        };
+        let least_stack = object.find(c"__pthread_get_minstack");
+        // ORDERING: Relaxed, both; an address of code that was there before it was written, the same whoever finds it.
+        LIBC_CREATE.store(core::ptr::with_exposed_provenance_mut(create), Ordering::Relaxed);
+        LIBC_LEAST_STACK
+            .store(least_stack.map_or(NOT_FOUND, core::ptr::with_exposed_provenance_mut), Ordering::Relaxed);
+        true
     });
-    if let Some(place) = found {
-        // ORDERING: Relaxed; an address of code that was there before it was written, the same whoever finds it.
-        LIBC_CREATE.store(core::ptr::with_exposed_provenance_mut(place), Ordering::Relaxed);
-    }
 }
 
 fn libc_create() -> Option<Create> {
@@ -120,6 +127,16 @@ fn libc_create() -> Option<Create> {
     });
     // SAFETY: libc's function of that name, which has these arguments and this result.
     found.map(|place| unsafe { core::mem::transmute::<*mut c_void, Create>(place) })
+}
+
+/// Bytes that libc needs of a stack; 0 where it does not say.
+fn least_stack(attributes: &Attributes) -> usize {
+    // ORDERING: Relaxed, as in `find_libc_create`.
+    match LIBC_LEAST_STACK.load(Ordering::Relaxed) {
+        NOT_FOUND => 0,
+        // SAFETY: libc's function of that name, which only reads the attributes.
+        found => unsafe { core::mem::transmute::<*mut c_void, LeastStack>(found)(attributes) },
+    }
 }
 
 /// Blocks the signals of this thread that can be blocked, but libc's own. Returns the mask before, or any: who is refused this cannot set
