@@ -1,11 +1,23 @@
 /* libc cuts thread-local variables from each thread's stack, so the purger's must be longer by as much, and have room for libc's own
- * signals, too: setuid sends one to every thread. The test says how many bytes of such variables there are. */
+ * signals, too: setuid sends one to every thread. The test says how many bytes of such variables there are, as a tunable of glibc or to
+ * the compiler. */
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
 
+#ifdef THREAD_LOCAL
+static _Thread_local volatile char variables[THREAD_LOCAL];
+#else
+static volatile char variables[1];
+#endif
+
+static pthread_barrier_t begun;
+
+/* In a static program only threads that allocate are known of. */
 static void *park(void *unused) {
     (void)unused;
+    free(malloc(1));
+    pthread_barrier_wait(&begun);
     pause();
     return NULL;
 }
@@ -13,7 +25,10 @@ static void *park(void *unused) {
 int main(void) {
     enum { DEADLINE_MS = 20000, BYTES = 64 * MIB };
     pthread_t thread;
+    variables[0] = 1;
+    pthread_barrier_init(&begun, NULL, 2);
     CHECK(pthread_create(&thread, NULL, park, NULL) == 0, "no thread");
+    pthread_barrier_wait(&begun);
     size_t start = rss_bytes();
     for (int round = 0; round < 3; round++) {
         char *p = malloc(BYTES);

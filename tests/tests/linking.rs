@@ -202,6 +202,14 @@ fn cpp_programs_link_the_static_library_whatever_else_they_link_or_replace() {
     builds_and_runs("c++", "own_new.cpp", "static-own-new", &[&archive]);
 }
 
+/// Where libc is shared, it tells how much of a stack they take.
+#[test]
+fn a_static_program_has_a_purger_however_much_of_a_stack_thread_local_variables_take() {
+    let archive = prefix().join("lib/libfaultless.a");
+    let words = [archive.as_os_str(), OsStr::new("-static"), OsStr::new("-DTHREAD_LOCAL=2000000")];
+    builds_and_runs("cc", "much_thread_local.c", "much-thread-local", &words);
+}
+
 /// Where libc is shared, its own locks hold up who ends until the fork is over.
 #[test]
 fn a_static_program_that_ends_while_a_thread_forks_for_seconds_reports() {

@@ -33,7 +33,7 @@ static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
 /// Stack of a thread of ours, in bytes, besides what libc needs of it: the static thread-local variables of all libraries, and the frame of
 /// a signal. Where libc does not say how much that is, more is tried.
-const STACK_BYTES: [usize; 2] = [128 * 1024, 1024 * 1024];
+const STACK_BYTES: [usize; 3] = [128 * 1024, 1024 * 1024, 16 * 1024 * 1024];
 
 /// Starts a detached thread that gets no signals. False: refused, or no threads library is loaded; `errno` is as it was. May call
 /// `malloc`.
