@@ -311,9 +311,9 @@ impl Large {
         address & !(GRANULE_BYTES - 1)
     }
 
-    /// Whether blocks of so many bytes were seen filled, and not otherwise since.
-    pub fn are_filled(&self, bytes: usize) -> bool {
-        self.filled.wants_huge(whole_units(bytes))
+    /// Whether most was written of the last block of about so many bytes that was looked at.
+    pub fn are_written(&self, bytes: usize) -> bool {
+        self.filled.are_written(whole_units(bytes))
     }
 
     /// The new block at `address`, of so many bytes, held something and was cleared.

@@ -6,8 +6,8 @@ use crate::os;
 use crate::size_class;
 
 /// Bytes from which on a block that held something is cleared for `calloc` by giving its pages back: such a block may be used
-/// sparsely. Clearing a page costs a quarter of what faulting it in again does, so shorter blocks are cleared, and those of a size that
-/// was seen filled.
+/// sparsely. Clearing a page costs a quarter of what faulting it in again does, so shorter blocks are cleared, and those of a
+/// size of which most was seen written.
 const PURGED_TO_CLEAR: usize = 4 << 20;
 
 /// Bytes from which on a small block has pages of its own, and one that was never used need not be cleared.
@@ -40,7 +40,7 @@ pub(super) fn zeroed(bytes: usize, block: NewBlock) -> *mut u8 {
         bring_in(bytes, block.address);
     } else if block.address != 0 {
         let first_page = block.address & !(os::page_bytes() - 1);
-        let may_purge = !HEAP.large.are_filled(bytes);
+        let may_purge = !HEAP.large.are_written(bytes);
         // SAFETY: a new block of at least `bytes`; the pages around it are its own.
         unsafe { clear(first_page, block.address as *mut u8, bytes, may_purge) };
         HEAP.large.note_cleared(&HEAP.spans, block.address, bytes);

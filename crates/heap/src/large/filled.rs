@@ -4,10 +4,12 @@
 //! knows whether blocks of its size are filled. When such a block, of memory that had no pages before, is freed, a few of its pages are
 //! read: one that was never written holds zeros. (`mincore` would tell pages of zeros from those, but systemd's `@system-service` does
 //! not list it, so services would be ended for it.) So are those of one that `calloc` cleared. From then on blocks of its size bin get
-//! huge pages when they come from memory without pages, and `calloc` keeps the pages of such that have some. One in [`LOOK_AGAIN`] stays
-//! small, to see whether they are still filled; where one is not, more must be before the next. A block gets more than 64 MiB at once only
-//! when several like it were filled, one after the other: one that is sparse after all is no reason for gigabytes. What has small pages
-//! keeps them: to purge it for the sake of huge ones cost a third of `churn` with threads, of which twelve turns do not bring it back.
+//! huge pages when they come from memory without pages. One in [`LOOK_AGAIN`] stays small, to see whether they are still filled; where one
+//! is not, more must be before the next. A block gets more than 64 MiB at once only when several like it were filled, one after the other:
+//! one that is sparse after all is no reason for gigabytes. What has small pages keeps them: to purge it for the sake of huge ones cost a
+//! third of `churn` with threads, of which twelve turns do not bring it back.
+//!
+//! Where the last block of a size bin was written to two thirds or more `calloc` keeps what pages others have, and clears them.
 
 use super::MISSING_PART;
 use super::books::{BINS, bin_of};
@@ -15,10 +17,14 @@ use crate::granule::{GRANULE_BYTES, bytes_of};
 use crate::os::{self, HUGE_PAGE_BYTES};
 use crate::page_map::PageMap;
 use crate::spans::Spans;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Pages of a block that are read.
 const SAMPLES: usize = 128;
+/// From one of them to the next, modulo their number: a prime near the golden section of it, so that the first few tell of the whole block.
+const STRIDE: usize = 463;
+/// Less than one page in so many of those read must hold zeros in a block of which most is written.
+const MOST_PART: usize = 3;
 /// One of so many blocks is looked at again, of sizes that are filled and of those that mostly are not.
 const LOOK_AGAIN: u8 = 8;
 /// Bytes of huge pages that a block gets where one was seen filled; twice as many with each further one.
@@ -39,11 +45,29 @@ struct Evidence {
     unseen: AtomicU8,
     /// Blocks that were seen filled since one was not.
     in_a_row: AtomicU8,
+    /// Whether most of the last one that was looked at was written.
+    is_written: AtomicBool,
+}
+
+/// How much of a block holds something else than zeros, as far as samples tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Less than two thirds of its pages.
+    Part,
+    /// Two thirds or more.
+    Most,
+    /// Nearly all.
+    All,
 }
 
 impl Evidence {
     const fn new() -> Self {
-        Self { state: AtomicU8::new(0), unseen: AtomicU8::new(0), in_a_row: AtomicU8::new(0) }
+        Self {
+            state: AtomicU8::new(0),
+            unseen: AtomicU8::new(0),
+            in_a_row: AtomicU8::new(0),
+            is_written: AtomicBool::new(false),
+        }
     }
 
     /// Bytes of huge pages that a block gets at most.
@@ -65,6 +89,12 @@ impl Filled {
     pub fn wants_huge(&self, bytes: usize) -> bool {
         // ORDERING: Relaxed throughout; evidence, not exact.
         bytes >= HUGE_PAGE_BYTES && self.bins[bin_of(bytes)].state.load(Ordering::Relaxed) == 1
+    }
+
+    /// Whether `calloc` had better clear a block of so many bytes than give its pages back.
+    pub fn are_written(&self, bytes: usize) -> bool {
+        // ORDERING: Relaxed, as above.
+        self.bins[bin_of(bytes)].is_written.load(Ordering::Relaxed)
     }
 
     /// A block of so many bytes was allocated. `zero`: its memory has no pages.
@@ -104,7 +134,7 @@ impl Filled {
         }
         let Some(blocks) = self.stands_for(bytes) else { return };
         // SAFETY: the block is being freed: nobody else's.
-        self.note(bytes, blocks, unsafe { is_filled(map, first, bytes) });
+        self.note(bytes, blocks, unsafe { written(map, first, bytes) });
     }
 
     /// For how many blocks one of so many bytes speaks that is freed; `None`: for none, it is not looked at. A look at what is not filled
@@ -118,9 +148,11 @@ impl Filled {
         known.unseen.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_AGAIN).then_some(LOOK_AGAIN)
     }
 
-    fn note(&self, bytes: usize, blocks: u8, is_filled: bool) {
+    fn note(&self, bytes: usize, blocks: u8, written: Written) {
+        let (is_filled, known) = (written == Written::All, &self.bins[bin_of(bytes)]);
         // ORDERING: Relaxed, as above.
-        let state = &self.bins[bin_of(bytes)].state;
+        known.is_written.store(written != Written::Part, Ordering::Relaxed);
+        let state = &known.state;
         let before = state.load(Ordering::Relaxed);
         let after = match (before, is_filled) {
             (0 | 1, true) => 1,
@@ -129,30 +161,37 @@ impl Filled {
             (debt, false) => debt.saturating_mul(2).saturating_add(1).min(DEBT_MAX),
         };
         state.store(after, Ordering::Relaxed);
-        let in_a_row = &self.bins[bin_of(bytes)].in_a_row;
+        let in_a_row = &known.in_a_row;
         let seen = in_a_row.load(Ordering::Relaxed).saturating_add(blocks);
         in_a_row.store(if is_filled { seen } else { 0 }, Ordering::Relaxed);
     }
 }
 
-/// Whether nearly all pages of a block of so many bytes hold something else than zeros, as far as samples tell. To read a page that is
-/// not in memory costs a fault, so it ends at the first page too many.
+/// How much of a block of so many bytes holds something else than zeros. To read a page that is not in memory costs a fault, so it ends at
+/// the first page too many for a block that is filled.
 ///
 /// # Safety
 /// Nobody writes to the block meanwhile.
-pub unsafe fn is_filled(map: &PageMap, first: u32, bytes: usize) -> bool {
+pub unsafe fn written(map: &PageMap, first: u32, bytes: usize) -> Written {
     let record = map.record(first);
     let bytes = bytes.min(bytes_of(record.granules.get()));
     let address = (map.address(first) + record.large().offset()) & !(os::page_bytes() - 1);
     let samples = SAMPLES.min(bytes / os::page_bytes());
     let step = bytes / os::page_bytes() / samples;
-    (0..samples)
+    let zeros = samples / MISSING_PART + 1;
+    let last = (0..samples)
+        .map(|turn| turn * STRIDE % samples)
         // Not always the same page of each step: programs, too, touch every so many pages.
         .map(|sample| address + (sample * step + sample % step) * os::page_bytes())
+        .enumerate()
         // SAFETY: the page lies in the block, whose pages are committed, and the caller guarantees the rest.
-        .filter(|&page| unsafe { os::holds_zeros(page) })
-        .nth(samples / MISSING_PART)
-        .is_none()
+        .filter(|&(_, page)| unsafe { os::holds_zeros(page) })
+        .nth(zeros - 1);
+    match last {
+        None => Written::All,
+        Some((turn, _)) if turn >= MOST_PART * zeros => Written::Most,
+        Some(_) => Written::Part,
+    }
 }
 
 #[cfg(test)]
@@ -166,21 +205,21 @@ mod tests {
     fn blocks_of_a_size_that_was_seen_filled_are_worth_huge_pages_until_one_is_not() {
         let filled = Filled::new();
         assert!(!filled.wants_huge(BYTES));
-        filled.note(BYTES, 1, true);
+        filled.note(BYTES, 1, Written::All);
         assert!(filled.wants_huge(BYTES));
         assert!(!filled.wants_huge(2 * BYTES) && !filled.wants_huge(BYTES / 2), "other sizes");
-        filled.note(BYTES, 1, false);
+        filled.note(BYTES, 1, Written::Part);
         let needed = |filled: &Filled| {
             (1..).find(|_| {
-                filled.note(BYTES, 1, true);
+                filled.note(BYTES, 1, Written::All);
                 filled.wants_huge(BYTES)
             })
         };
         assert_eq!(needed(&filled), Some(2));
         let all: Vec<_> = (0..7)
             .map(|_| {
-                filled.note(BYTES, 1, false);
-                filled.note(BYTES, 1, false);
+                filled.note(BYTES, 1, Written::Part);
+                filled.note(BYTES, 1, Written::Part);
                 needed(&filled).unwrap()
             })
             .collect();
@@ -192,14 +231,14 @@ mod tests {
         let filled = Filled::new();
         let reach = |filled: &Filled| filled.bins[bin_of(BYTES)].reach();
         let after = |is_filled: bool| {
-            filled.note(BYTES, 1, is_filled);
+            filled.note(BYTES, 1, if is_filled { Written::All } else { Written::Part });
             reach(&filled)
         };
         assert_eq!(
             [true, true, true, false, true].map(after).map(|bytes| bytes / REACH_BYTES),
             [1, 2, 4, 1, 1]
         );
-        (0..300).for_each(|_| filled.note(BYTES, 1, true));
+        (0..300).for_each(|_| filled.note(BYTES, 1, Written::All));
         assert_eq!(reach(&filled), REACH_BYTES << 20, "64 TiB");
     }
 
@@ -208,10 +247,10 @@ mod tests {
         let filled = Filled::new();
         let looks = |filled: &Filled| (0..80).filter(|_| filled.stands_for(BYTES).is_some()).count();
         assert_eq!(looks(&filled), 80);
-        (0..8).for_each(|_| filled.note(BYTES, 1, false));
+        (0..8).for_each(|_| filled.note(BYTES, 1, Written::Part));
         assert_eq!(looks(&filled), 10);
         let freed = (1..).find(|_| {
-            filled.stands_for(BYTES).into_iter().for_each(|blocks| filled.note(BYTES, blocks, true));
+            filled.stands_for(BYTES).into_iter().for_each(|blocks| filled.note(BYTES, blocks, Written::All));
             filled.wants_huge(BYTES)
         });
         assert_eq!(
@@ -247,7 +286,7 @@ mod tests {
         filled.allocated(spans, first, BYTES, false);
         let had_no_pages = || spans.map.record(first).large().had_no_pages();
         assert!(!had_no_pages());
-        filled.note(BYTES, 1, true);
+        filled.note(BYTES, 1, Written::All);
         let small: Vec<u8> = (0..3 * LOOK_AGAIN)
             .filter(|_| {
                 filled.allocated(spans, first, BYTES, true);
@@ -261,7 +300,7 @@ mod tests {
     #[test]
     fn small_blocks_are_worth_none() {
         let filled = Filled::new();
-        filled.note(1 << 20, 1, true);
+        filled.note(1 << 20, 1, Written::All);
         assert!(!filled.wants_huge(1 << 20));
     }
 
@@ -281,12 +320,45 @@ mod tests {
                 }
             };
             // SAFETY: committed, and nobody else's.
-            let look = || unsafe { is_filled(&map, first, bytes) };
+            let look = || unsafe { written(&map, first, bytes) } == Written::All;
             assert!(!look(), "{bytes}");
             touch(10);
             assert!(!look(), "{bytes}");
             touch(40);
             assert!(look(), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_cleared_while_most_of_the_last_one_of_their_size_was_written() {
+        let filled = Filled::new();
+        let seen = [Written::Most, Written::Part, Written::All].map(|written| {
+            filled.note(BYTES, 1, written);
+            (filled.are_written(BYTES), filled.wants_huge(BYTES))
+        });
+        assert_eq!(seen, [(true, false), (false, false), (true, false)]);
+        assert!(!filled.are_written(2 * BYTES), "another size");
+    }
+
+    #[test]
+    fn most_of_a_block_is_written_or_not_wherever_that_lies() {
+        for (bytes, part) in [(2 << 20, 0), (5 << 20, 1), (64 << 20, 0), (64 << 20, 1)] {
+            let map = PageMap::new();
+            let Span { first, .. } = map.reservation.grow((bytes >> 16) as u32, 0).unwrap();
+            map.record(first).granules.set((bytes >> 16) as u32);
+            map.record(first).make_large(bytes, 0);
+            // SAFETY: committed, and nobody else's.
+            let look = || unsafe { written(&map, first, bytes) };
+            let fill = |from: usize, bytes: usize| {
+                // SAFETY: as above.
+                unsafe { ((map.address(first) + from) as *mut u8).write_bytes(1, bytes) };
+            };
+            fill(part * bytes / 2, bytes / 2);
+            assert_eq!(look(), Written::Part, "{bytes} {part}");
+            fill(part * bytes / 4, 3 * bytes / 4);
+            assert_eq!(look(), Written::Most, "{bytes} {part}");
+            fill(0, bytes);
+            assert_eq!(look(), Written::All, "{bytes} {part}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A block that grows where nothing is free behind it goes to a new span: its page tables do where that is cheaper, else it is copied.
 
-use super::filled::is_filled;
+use super::filled::{Written, written};
 use super::gathering::{COPIED_MAX, lose_target, may_move, move_block};
 use super::start::Start;
 use super::{Large, Live, NewBlock, Pages};
@@ -82,8 +82,9 @@ impl Large {
         let bytes = block.bytes();
         let may_move = bytes >= MOVE_BYTES_MIN && may_move(spans);
         // SAFETY: the block belongs to the caller of `realloc`.
-        let is_sparse =
-            may_move && bytes >= LOOKED_AT_MIN && unsafe { !is_filled(&spans.map, block.first, bytes) };
+        let is_sparse = may_move
+            && bytes >= LOOKED_AT_MIN
+            && unsafe { written(&spans.map, block.first, bytes) != Written::All };
         self.relocate_as(spans, shard, Growth { block, bytes, new_bytes, may_move, is_sparse })
     }
 

@@ -305,7 +305,7 @@ fn what_a_block_grows_over_does_not_show_that_it_was_filled() {
             fill(block, long, 1);
         }
         heap.free(None, block);
-        assert_eq!(heap.large.are_filled(long), !had_pages);
+        assert_eq!(heap.large.are_written(long), !had_pages);
     }
 }
 
