@@ -20,8 +20,9 @@ fn sparse_calloc_is_resident_only_where_touched() {
 #[test]
 fn zeroed_blocks_keep_their_pages_while_they_are_filled_and_give_them_back_once_they_are_not() {
     if preload().is_some() {
-        for threads in ["1", "2"] {
-            Program::new("calloc_filled.c").argument(threads).passes();
+        for (threads, pages) in [("1", "auto"), ("2", "auto"), ("1", "never")] {
+            let option = format!("huge_pages:{pages}");
+            Program::new("calloc_filled.c").argument(threads).variable("FAULTLESS", &option).passes();
         }
     }
 }

@@ -193,7 +193,8 @@ impl Large {
         pages: Pages,
     ) -> Option<Taken> {
         let has_own = pages == Pages::None;
-        let wants_huge = self.filled.wants_huge(bytes) && !has_own;
+        let may_be_huge = !has_own && spans.map.reservation.are_huge_pages_auto();
+        let wants_huge = self.filled.wants_huge(bytes) && may_be_huge;
         let (Taken { first, zero }, gathered) = if wants_huge && !spans.has_dirty(shard, granules) {
             (spans.take_for_huge(shard, granules, align)?, 0)
         } else {

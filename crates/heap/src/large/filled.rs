@@ -84,7 +84,7 @@ impl Filled {
         Self { bins: [const { Evidence::new() }; BINS] }
     }
 
-    /// Whether a block of so many bytes should have huge pages.
+    /// Whether a block of so many bytes should have huge pages, where the heap says which should.
     #[inline]
     pub fn wants_huge(&self, bytes: usize) -> bool {
         // ORDERING: Relaxed throughout; evidence, not exact.
@@ -129,9 +129,6 @@ impl Filled {
     #[cold]
     fn look(&self, map: &PageMap, first: u32, bytes: usize) {
         map.record(first).large().set_had_no_pages(false);
-        if !map.reservation.are_huge_pages_auto() {
-            return;
-        }
         let Some(blocks) = self.stands_for(bytes) else { return };
         // SAFETY: the block is being freed: nobody else's.
         self.note(bytes, blocks, unsafe { written(map, first, bytes) });
@@ -269,10 +266,10 @@ mod tests {
         // SAFETY: committed, and nobody else's.
         unsafe { (map.address(first) as *mut u8).write_bytes(1, BYTES) };
         let filled = Filled::new();
-        for (had_none, is_evidence) in [(false, false), (true, map.reservation.are_huge_pages_auto())] {
+        for had_none in [false, true] {
             block.set_had_no_pages(had_none);
             filled.freed(&map, first, BYTES);
-            assert_eq!(filled.wants_huge(BYTES), is_evidence);
+            assert_eq!(filled.wants_huge(BYTES), had_none);
         }
     }
 

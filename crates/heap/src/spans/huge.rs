@@ -18,9 +18,6 @@ impl Spans {
 
     /// Takes a span for a block that is to have huge pages: what has pages, or what can have them.
     pub fn take_for_huge(&self, shard: usize, granules: u32, align: u32) -> Option<Taken> {
-        if !self.map.reservation.are_huge_pages_auto() {
-            return self.take(shard, granules, align, false);
-        }
         // Others would leave gaps that serve none of their kind.
         let is_whole = granules.is_multiple_of(huge_page::GRANULES);
         let wanted = if is_whole { align.max(huge_page::GRANULES) } else { align };
