@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
 use faultless_records::bench::Size;
 use faultless_records::churn_recording::Mechanism;
 
@@ -65,13 +65,14 @@ pub struct RunArguments {
 
 /// `faultless doctor`
 #[derive(Debug, Args)]
-#[command(after_help = examples::and_statuses("doctor"))]
+#[command(after_help = examples::and_statuses("doctor"), group = ArgGroup::new("subject").args(["pid", "command"]))]
 pub struct DoctorArguments {
     /// Consult on the running process with this number: what it holds and does, as it is; nothing is tried on it.
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["command", "runs", "html"])]
     pub pid: Option<i32>,
-    /// Observe the process for this long (10s, 500ms, 2m) [default: 10s].
-    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "pid", conflicts_with = "command")]
+    /// Observe the process for this long (10s, 500ms, 2m) [default: 10s]; look at a command after this long and end it, in each run
+    /// [default: to its end].
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::time_span::parse, requires = "subject")]
     pub limit: Option<Duration>,
     /// Rounds: how often to run the command with each remedy, and as it is.
     #[arg(short = 'n', long = "rounds", alias = "runs", value_name = "ROUNDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -83,7 +84,7 @@ pub struct DoctorArguments {
     #[arg(long)]
     pub json: bool,
     /// The command and its arguments. Each run reads the file that doctor gets (< FILE) from its beginning, or nothing; its output is
-    /// dropped. A command that does not end by itself needs a limit, such as timeout 30 CMD.
+    /// dropped. A command that does not end by itself needs a limit, such as --for 30s.
     #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }

@@ -28,7 +28,7 @@ use faultless_records::heap_report::{self, HeapReport};
 use faultless_records::measurement::{Ending, FinalView, Measurement, Orphan};
 use faultless_records::preload_list;
 use faultless_records::program::is_loader;
-use faultless_records::quantity::{several, size};
+use faultless_records::quantity::{seconds_of, several, size};
 use faultless_report::doctor;
 use faultless_report::doctor::Consultation;
 use faultless_report::doctor::html::html;
@@ -62,7 +62,7 @@ pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, F
     let page = arguments.html.as_deref().map(OutputFile::create).transpose()?;
     let files = Files::prepare()?;
     let command = match given {
-        Some(command) => Command { input: input::file(), ..command },
+        Some(command) => Command { input: input::file(), limit: arguments.limit, ..command },
         None => library::demo(files.directory.path())?,
     };
     let patient = Patient { command, is_demo, environment: Environment::new(std::env::vars_os()) };
@@ -121,7 +121,11 @@ fn consult(
 ) -> Result<Consultation, Failure> {
     let progress = Progress::start();
     let name = patient.command.name();
-    progress.say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
+    let until = patient.command.limit.map_or_else(
+        || "until it ends".to_owned(),
+        |limit| format!("for {} s at most", seconds_of(limit.as_secs_f64())),
+    );
+    progress.say(&format!("{name}: first look, as it is, {until} (Ctrl-C stops it)"));
     let first = match first_look(&patient.command, &patient.environment, signals) {
         Ok(looked) => looked,
         Err(error) => {
@@ -129,7 +133,7 @@ fn consult(
             // The demo ends.
             let failure = match patient.is_demo {
                 true => Failure::of_run(&name, error),
-                false => target::not_whole("doctor", &name, error),
+                false => target::not_whole("doctor --for 30s --", &name, error),
             };
             return Err(failure);
         }

@@ -13,7 +13,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("faultless doctor", "consult on the demo"),
             ("faultless doctor -- ./program arguments", "three rounds of each remedy"),
             ("faultless doctor -n 6 -- sort < FILE", "more rounds see smaller differences"),
-            ("faultless doctor --html page.html -- timeout 30 ./server", "a server needs a limit"),
+            ("faultless doctor --for 30s --html page.html -- ./server", "a server needs a limit"),
             ("faultless doctor --pid 4711", "a running process, as it is"),
         ],
     ),

@@ -51,15 +51,15 @@ pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
     let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
     let shown = name.to_string_lossy().into_owned();
     let program = program::find(name).map_err(|error| Failure::of_lookup(&shown, error))?;
-    Ok(Command { program, arguments: words, input: None })
+    Ok(Command { program, arguments: words, input: None, limit: None })
 }
 
 /// Why the first look of a tool that compares whole runs has no result; who had to interrupt it is told what helps.
 #[must_use]
-pub fn not_whole(tool: &str, name: &str, error: RunError) -> Failure {
+pub fn not_whole(limited: &str, name: &str, error: RunError) -> Failure {
     if matches!(error, RunError::Interrupted(_)) {
         crate::say(&format!(
-            "{tool} compares whole runs: what does not end by itself needs a limit, as in: faultless {tool} -- timeout 30 {name} …"
+            "whole runs are compared: what does not end by itself needs a limit, as in: faultless {limited} {name} …"
         ));
     }
     Failure::of_run(name, error)

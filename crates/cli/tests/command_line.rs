@@ -21,8 +21,7 @@ const SIGPIPE: i32 = 13;
 const QUESTIONS: [&[&str]; 4] = [&["--help"], &["--version"], &["faults", "--help"], &["help", "bench"]];
 
 #[test]
-fn the_time_of_a_look_at_a_process_is_refused_with_a_command() {
-    assert_misused(&mut faultless(&["doctor", "--for", "1s", "--", "true"]), "--for");
+fn the_time_of_a_consultation_is_refused_with_the_demo() {
     assert_misused(&mut faultless(&["doctor", "--for", "1s"]), "--pid");
 }
 

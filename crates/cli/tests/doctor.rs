@@ -316,7 +316,7 @@ fn who_waited_for_what_does_not_end_is_told_how_to_limit_it() {
     send("INT", child.pid());
     assert_eq!(child.0.wait().unwrap().signal(), Some(2));
     let rest: Vec<String> = said.collect();
-    assert!(rest.len() == 1 && rest[0].ends_with(": faultless doctor -- timeout 30 sleep …"), "{rest:?}");
+    assert!(rest.len() == 1 && rest[0].ends_with(": faultless doctor --for 30s -- sleep …"), "{rest:?}");
 }
 
 #[test]

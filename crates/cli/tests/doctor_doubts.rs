@@ -69,6 +69,55 @@ fn what_a_time_limit_ended_has_not_failed_and_is_not_judged_by_its_time() {
     assert!(!tool::text(&output).contains("failed"), "{}", tool::text(&output));
 }
 
+/// Holds 40 MiB that it has freed but for the last block, in glibc, and gives everything back when it is asked to end.
+const SERVER: &str = r"
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 40000 };
+static void *blocks[BLOCKS];
+static void ended(int number)
+{
+    (void)number;
+    free(blocks[BLOCKS - 1]);
+    malloc_trim(0);
+    exit(0);
+}
+int main(void)
+{
+    alarm(60);
+    signal(SIGTERM, ended);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(1000), 1, 1000);
+    for (int i = 0; i < BLOCKS - 1; i++) free(blocks[i]);
+    for (;;) pause();
+}
+";
+
+#[test]
+fn a_server_is_looked_at_when_its_time_is_over_and_then_ended() {
+    let place = Place::with_temporary("served");
+    let program = place.compile("server", SERVER, &["-O1", "-fno-builtin"]);
+    let mut command = tool::faultless(&["doctor", "-n", "1", "--json", "--for", "2s", "--", &program]);
+    let output = command.env("TMPDIR", place.0.join("tmp")).stdin(Stdio::null()).output().unwrap();
+    let report = json(&output);
+    let (sentence, remarks) = said(&report);
+    assert!(remarks.contains("ended by its time limit (exit status 124)"), "{remarks}");
+    let arms = report["arms"].as_array().unwrap();
+    let of_first_run = |arm: &Value, figure: &str| arm["runs"][0][figure].as_u64().unwrap();
+    assert_eq!(
+        (arms[0]["name"].as_str(), arms[0]["runs"][0]["final_rss_is_sampled"].as_bool()),
+        (Some("libc as is"), Some(false))
+    );
+    assert!(of_first_run(&arms[0], "final_rss_bytes") > 40_000_000, "{report}");
+    let says = "Nothing that was tried takes less time or a lower peak, which proves little";
+    assert!(
+        sentence.starts_with(says) && sentence.contains("Faultless") && sentence.contains("to the end, not"),
+        "{sentence}"
+    );
+}
+
 #[test]
 fn a_process_that_no_arm_reaches_is_named_and_nothing_is_concluded_from_it() {
     let place = Place::with_temporary("unreached");

@@ -153,7 +153,7 @@ fn trapped_memory_is_found_and_the_process_goes_on() {
     let advice = finding(&report, "trapped")["advice"].as_str().unwrap();
     assert!(advice.contains("malloc_trim(0)"), "{advice}");
     let line = report["verdict"]["line_to_try"].as_str().unwrap();
-    assert!(line.starts_with("faultless doctor -- timeout 60 ") && line.ends_with(" 'two words'"), "{line}");
+    assert!(line.starts_with("faultless doctor --for 60s -- ") && line.ends_with(" 'two words'"), "{line}");
     let output = faultless(&["doctor", "--for", "1s", "--pid", &process.pid()]).output().unwrap();
     let text = text(&output);
     assert!(text.contains("Verdict: its allocator wastes 3") && text.contains(line), "{text}");
@@ -169,7 +169,7 @@ fn the_line_to_try_finds_the_program_from_where_the_line_is_typed() {
         let report = consultation(&process);
         (report["verdict"]["line_to_try"].as_str().unwrap().to_owned(), report["command"][0].clone())
     };
-    let (start, directory) = ("faultless doctor -- timeout 60", place.0.canonicalize().unwrap());
+    let (start, directory) = ("faultless doctor --for 60s --", place.0.canonicalize().unwrap());
     let directory = directory.display();
     let (line, _) = line_of(Command::new("./subject").arg("two words"));
     assert_eq!(line, format!("cd {directory} && {start} ./subject 'two words'"));

@@ -384,10 +384,14 @@ fn one_sentence(clauses: &[String]) -> String {
 fn nothing_helps(remedies: &[Remedy<'_>], scope: Scope) -> &'static str {
     let keeps_less =
         |remedy: &Remedy<'_>| remedy.verdict.effect.is_some_and(|effect| effect.final_rss == Change::Less);
+    let is_less_kept = remedies.iter().any(keeps_less);
     match scope {
-        Scope::All if remedies.iter().any(keeps_less) => "nothing takes less time or a lower peak",
+        Scope::All if is_less_kept => "nothing takes less time or a lower peak",
         Scope::All => "nothing helps, leave the allocator alone",
         Scope::Part => "nothing helps what was measured, which is not all that the command does",
+        Scope::Doubtful if is_less_kept => {
+            "nothing that was tried takes less time or a lower peak, which proves little"
+        }
         Scope::Doubtful | Scope::Killed => "nothing that was tried helps, which proves little",
     }
 }

@@ -55,7 +55,16 @@ impl From<io::Error> for WatchError {
     }
 }
 
-/// Follows the command to its end and returns its figures; a detached one that goes on for longer than `limit` is killed.
+/// When a detached command that goes on is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// It is killed after so long.
+    Kill(Duration),
+    /// After so long it is looked at and asked to end, and killed where it does not: it counts as one that timeout(1) has ended.
+    End(Duration),
+}
+
+/// Follows the command to its end and returns its figures; a detached one that goes on for longer than `limit` is ended.
 ///
 /// A command in our own process group gets the signals that processes send to us (the terminal's reach it anyway); a
 /// detached one is ended, with all of its session, when we are asked to end.
@@ -65,7 +74,7 @@ impl From<io::Error> for WatchError {
 pub fn watch(
     launched: &Launched,
     signals: &Signals,
-    limit: Option<Duration>,
+    limit: Option<Limit>,
 ) -> Result<Measurement, WatchError> {
     watch_beside(launched, signals, limit, &mut |_| None)
 }
@@ -90,7 +99,7 @@ pub enum Moment {
 pub fn watch_beside(
     launched: &Launched,
     signals: &Signals,
-    limit: Option<Duration>,
+    limit: Option<Limit>,
     observe: &mut dyn FnMut(Moment) -> Option<Duration>,
 ) -> Result<Measurement, WatchError> {
     let mut watch = Watch::new(launched, limit);
@@ -103,7 +112,7 @@ pub fn watch_beside(
             watch.pass_on(arrival);
         }
         watch.sample();
-        watch.kill_when_due();
+        watch.end_when_due();
     };
     if let Some(number) = watch.interrupted {
         watch.signal_session(Signal::SIGKILL);
@@ -117,13 +126,17 @@ pub fn watch_beside(
 pub struct Watch<'launched> {
     launched: &'launched Launched,
     last_look: Snapshot,
+    /// The last look is that of its exit, or of the end of its time.
     looked_at_exit: bool,
     /// Whether its exit will stop for us.
     is_traced: bool,
     /// Time the command stood still because we looked at it; not its own.
     looking: Duration,
     interrupted: Option<i32>,
+    end_at: Option<Instant>,
     kill_at: Option<Instant>,
+    /// Its time was over.
+    is_overdue: bool,
     /// It has been waited for: its number may be another process's by now.
     is_reaped: bool,
 }
@@ -131,7 +144,13 @@ pub struct Watch<'launched> {
 impl<'launched> Watch<'launched> {
     /// Before anything was seen of it.
     #[must_use]
-    pub fn new(launched: &'launched Launched, limit: Option<Duration>) -> Self {
+    pub fn new(launched: &'launched Launched, limit: Option<Limit>) -> Self {
+        let (end, kill) = match limit.filter(|_| launched.is_detached) {
+            None => (None, None),
+            Some(Limit::End(limit)) => (Some(limit), None),
+            Some(Limit::Kill(limit)) => (None, Some(limit)),
+        };
+        let moment = |limit| launched.started + limit;
         Self {
             launched,
             last_look: Snapshot::default(),
@@ -139,7 +158,9 @@ impl<'launched> Watch<'launched> {
             is_traced: launched.is_traced,
             looking: Duration::ZERO,
             interrupted: None,
-            kill_at: limit.filter(|_| launched.is_detached).map(|limit| launched.started + limit),
+            end_at: end.map(moment),
+            kill_at: kill.map(moment),
+            is_overdue: false,
             is_reaped: false,
         }
     }
@@ -185,7 +206,9 @@ impl<'launched> Watch<'launched> {
         match event {
             libc::PTRACE_EVENT_EXIT => {
                 let start = Instant::now();
-                self.last_look = process_files::snapshot(pid);
+                if !self.looked_at_exit {
+                    self.last_look = process_files::snapshot(pid);
+                }
                 // Only the first thread is traced.
                 self.is_traced = false;
                 let others = process_files::others(pid);
@@ -212,9 +235,10 @@ impl<'launched> Watch<'launched> {
 
     /// How long to wait for a signal before there is something else to do.
     fn patience(&self) -> Option<Duration> {
-        let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let until_end = self.end_at.into_iter().chain(self.kill_at).min();
+        let until_end = until_end.map(|at| at.saturating_duration_since(Instant::now()));
         let until_sample = (!self.is_traced && !self.looked_at_exit).then_some(SAMPLE_INTERVAL);
-        until_kill.into_iter().chain(until_sample).min()
+        until_end.into_iter().chain(until_sample).min()
     }
 
     /// Does with a signal what the command's kind asks for: passes it on, or ends a detached one. One that has ended gets none.
@@ -235,7 +259,14 @@ impl<'launched> Watch<'launched> {
         }
     }
 
-    fn kill_when_due(&mut self) {
+    fn end_when_due(&mut self) {
+        if self.end_at.take_if(|at| *at <= Instant::now()).is_some() {
+            // On its way out it may free what it has.
+            self.look();
+            (self.looked_at_exit, self.is_overdue) = (true, true);
+            self.kill_at = Some(Instant::now() + GRACE);
+            self.signal_session(Signal::SIGTERM);
+        }
         if self.kill_at.is_some_and(|at| at <= Instant::now()) {
             self.kill_at = None;
             self.signal_session(Signal::SIGKILL);
@@ -261,9 +292,12 @@ impl<'launched> Watch<'launched> {
 
     /// Looks at a command whose end may come any time and will not stop for us.
     pub fn sample(&mut self) {
-        if self.is_traced || self.looked_at_exit {
-            return;
+        if !self.is_traced && !self.looked_at_exit {
+            self.look();
         }
+    }
+
+    fn look(&mut self) {
         let snapshot = process_files::snapshot(self.launched.pid());
         // A process on its way out shows no memory any more: the sample before counts.
         if snapshot.rss_bytes.is_some_and(|bytes| bytes > 0) {
@@ -273,7 +307,7 @@ impl<'launched> Watch<'launched> {
 
     fn measurement(&mut self, ending: Ending, usage: &libc::rusage) -> Measurement {
         Measurement {
-            ending,
+            ending: if self.is_overdue { Ending::TIME_LIMIT } else { ending },
             user: duration(usage.ru_utime),
             system: duration(usage.ru_stime),
             elapsed: self.launched.started.elapsed().saturating_sub(self.looking),

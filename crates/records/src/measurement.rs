@@ -29,6 +29,9 @@ impl fmt::Display for Ending {
 }
 
 impl Ending {
+    /// That of `timeout` when it has ended its command.
+    pub const TIME_LIMIT: Self = Self::Exited(124);
+
     /// What is said of a command that failed, behind its name; none of a success.
     #[must_use]
     pub fn failure(self) -> Option<String> {
@@ -45,10 +48,10 @@ impl Ending {
         self == Self::Exited(0)
     }
 
-    /// What `timeout` exits with when it has ended its command.
+    /// Whether its time was over.
     #[must_use]
     pub fn is_time_limit(self) -> bool {
-        self == Self::Exited(124)
+        self == Self::TIME_LIMIT
     }
 
     /// Its exit status; none when a signal killed it.
@@ -107,7 +110,7 @@ pub struct Measurement {
     pub major_faults: u64,
     /// Largest resident set of any one of these processes.
     pub peak_rss_bytes: u64,
-    /// Resident set of the process at its exit; its children are not in it.
+    /// Resident set of the process at its exit, or when its time was over; its children are not in it.
     pub final_rss_bytes: Option<u64>,
     /// Where the figures at the end come from.
     pub final_view: FinalView,

@@ -13,7 +13,7 @@ use faultless_probe::launch::{Launch, Launched, Tracing, launch_traced};
 use faultless_probe::orphans::Orphanage;
 use faultless_probe::signals::Signals;
 use faultless_probe::system_calls;
-use faultless_probe::watch::{Moment, WatchError, watch_beside};
+use faultless_probe::watch::{Limit, Moment, WatchError, watch_beside};
 use faultless_probe::{process_files, process_list};
 use faultless_records::allocator::Allocator;
 use faultless_records::measurement::{Ending, Measurement, Orphan};
@@ -38,6 +38,8 @@ pub struct Command {
     pub arguments: Vec<OsString>,
     /// A file that each run reads as its standard input, from the beginning; none for nothing.
     pub input: Option<PathBuf>,
+    /// How long each run goes on, unless it ends before; none for its own end.
+    pub limit: Option<Duration>,
 }
 
 impl Command {
@@ -238,10 +240,11 @@ fn run_beside(
     command: &Command,
     environment: &Environment,
     signals: &Signals,
-    limit: Option<Duration>,
+    limit: Option<Limit>,
     observe: &mut dyn FnMut(i32) -> Option<Duration>,
 ) -> Result<Run, RunError> {
     let (launched, drain) = start(command, environment, signals, Tracing::AtExit)?;
+    let limit = limit.or(command.limit.map(Limit::End));
     let measurement = watch_beside(&launched, signals, limit, &mut |moment| match moment {
         Moment::Running => observe(launched.pid()),
         Moment::AtExit | Moment::FirstThreadAtExit | Moment::Ended(_) => None,
@@ -259,7 +262,7 @@ pub fn run_within(
     signals: &Signals,
     limit: Option<Duration>,
 ) -> Result<Run, RunError> {
-    run_beside(command, environment, signals, limit, &mut |_| None)
+    run_beside(command, environment, signals, limit.map(Limit::Kill), &mut |_| None)
 }
 
 /// Runs the command as [`run`] does and counts the system calls of all its processes, which slows it many times.

@@ -53,7 +53,7 @@ pub fn look(
     say(&format!("{name}: first look, as it is, until it ends (Ctrl-C stops it)"));
     let looked = command::first_look(command, &plan::with_defaults(own), signals);
     let FirstLook { run: look, processes, orphans } =
-        looked.map_err(|error| target::not_whole("bench", &name, error))?;
+        looked.map_err(|error| target::not_whole("bench -- timeout 30", &name, error))?;
     let ending = look.measurement.ending;
     let last_line = campaign::last_line(&look.output_tail);
     if ending.signal().is_some() {

@@ -50,7 +50,7 @@ impl Workshop<'_> {
             .map_err(|error| library::unwritten(&cell.workload, self.directory, &error))?;
         let mut arguments = self.arguments(cell, &cell.workload);
         arguments.extend(cell.variant.clone().map(OsString::from));
-        Ok(Job::new(Command { program, arguments, input: None }, true))
+        Ok(Job::new(Command { program, arguments, input: None, limit: None }, true))
     }
 
     /// `NAME THREADS SIZE IDLE_MS`.
@@ -94,6 +94,7 @@ impl Workshop<'_> {
                 program: java.home.join("bin/javac"),
                 arguments: words.iter().map(OsString::from).collect(),
                 input: None,
+                limit: None,
             };
             let compiled = match command::run(&compile, &own_environment(), self.signals) {
                 Ok(run) => run,
@@ -109,7 +110,7 @@ impl Workshop<'_> {
         arguments.extend([OsString::from("-cp"), place.into_os_string()]);
         arguments.extend(self.arguments(cell, "Bursts"));
         arguments.push(form.into());
-        let command = Command { program: java.home.join("bin/java"), arguments, input: None };
+        let command = Command { program: java.home.join("bin/java"), arguments, input: None, limit: None };
         Ok(Ok(Job::new(command, true)))
     }
 }
@@ -122,7 +123,7 @@ fn own_environment() -> Environment {
 #[must_use]
 pub fn shell(script: &str) -> Command {
     let arguments = ["sh", "-c", script].map(OsString::from).to_vec();
-    Command { program: "/bin/sh".into(), arguments, input: None }
+    Command { program: "/bin/sh".into(), arguments, input: None, limit: None }
 }
 
 #[cfg(test)]

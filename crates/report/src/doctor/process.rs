@@ -338,7 +338,7 @@ impl ProcessConsultation {
         let is_startable = self.obstacle.is_none() && self.absence.is_none();
         (findings.iter().any(may_help) && is_startable).then(|| {
             let first = directory.unwrap_or_default();
-            format!("{first}faultless doctor -- timeout 60 {}", paste::line(&words))
+            format!("{first}faultless doctor --for 60s -- {}", paste::line(&words))
         })
     }
 

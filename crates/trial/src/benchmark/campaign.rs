@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn command() -> Command {
-        Command { program: "/bin/true".into(), arguments: Vec::new(), input: None }
+        Command { program: "/bin/true".into(), arguments: Vec::new(), input: None, limit: None }
     }
 
     fn job(reports: bool) -> Job {

@@ -431,7 +431,7 @@ fn the_words_of_another_do_not_steer_the_terminal_and_keep_their_lines() {
     let command = ["sh", "-c", "first\n\x1b[2Jlast"].map(String::from).to_vec();
     let consultation = ProcessConsultation { command, churn: Some(thrashing()), ..quiet(100, 2) };
     let text = consultation.text(None);
-    assert!(text.contains("timeout 60 sh -c 'first\n\\u{1b}[2Jlast'\n"), "{text}");
+    assert!(text.contains("--for 60s -- sh -c 'first\n\\u{1b}[2Jlast'\n"), "{text}");
     let obstacle = Some("a preload does not reach \x1b[2J".into());
     let text = ProcessConsultation { obstacle, ..consultation }.text(None);
     assert!(text.contains("a preload does not reach \\u{1b}[2J.\n"), "{text}");
@@ -446,5 +446,5 @@ fn json_has_the_findings_and_the_lines() {
     assert_eq!(value["findings"][0]["is_waste"], true);
     assert_eq!(value["malloc_resident_bytes"], 100 * MIB);
     assert_eq!(value["trapped_bytes"], serde_json::Value::Null);
-    assert_eq!(value["verdict"]["line_to_try"], "faultless doctor -- timeout 60 ./server 'a b'");
+    assert_eq!(value["verdict"]["line_to_try"], "faultless doctor --for 60s -- ./server 'a b'");
 }

@@ -98,7 +98,7 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     assert_eq!(concerns(&consultation), [Concern::Thrash, Concern::Faults]);
     let text = consultation.text(None);
     assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
-    assert!(text.contains("\n  faultless doctor -- timeout 60 ./server 'a b'\n"), "{text}");
+    assert!(text.contains("\n  faultless doctor --for 60s -- ./server 'a b'\n"), "{text}");
     assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
     let obstacle = Some("a preload does not reach server: it is linked statically".into());
     let unreachable = ProcessConsultation { obstacle, ..consultation };
@@ -126,12 +126,12 @@ fn the_line_to_try_begins_where_the_process_is_and_with_what_starts_it() {
         directory: Some("/srv/the app".into()),
         ..quiet(100, 2)
     };
-    let says = "cd '/srv/the app' && faultless doctor -- timeout 60 ./server 'a b'";
+    let says = "cd '/srv/the app' && faultless doctor --for 60s -- ./server 'a b'";
     assert_eq!(line_of(&elsewhere).as_deref(), Some(says));
     let command = vec!["-bash".into(), "-l".into()];
     let login =
         ProcessConsultation { command, directory: None, program: Some("/usr/bin/bash".into()), ..elsewhere };
-    assert_eq!(line_of(&login).as_deref(), Some("faultless doctor -- timeout 60 /usr/bin/bash -l"));
+    assert_eq!(line_of(&login).as_deref(), Some("faultless doctor --for 60s -- /usr/bin/bash -l"));
 }
 
 #[test]
