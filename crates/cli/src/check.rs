@@ -29,8 +29,9 @@ pub fn check(arguments: &CheckArguments) -> Result<Ending, Failure> {
     subject::check_view()?;
     let process = arguments.pid.map(subject::process).transpose()?;
     let found = permissions::find_out(process.as_ref());
-    let found =
+    let mut found =
         found.map_err(|error| Failure::Failed(format!("cannot start a process to try on: {error}")))?;
+    found.is_32_bit = process.as_ref().is_some_and(subject::is_32_bit);
     let text = match arguments.json {
         true => check::json::json(&found),
         false => check::table::text(&found, terminal::columns()),

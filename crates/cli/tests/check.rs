@@ -169,6 +169,34 @@ fn a_process_of_ones_own_is_asked_for_by_its_number() {
     assert_eq!(answer(&report, "smaps", "given")["answer"], "allowed");
 }
 
+/// Waits for a signal, by calls of a 32-bit program.
+const NARROW: &str = ".globl _start\n_start: movl $29, %eax\n int $0x80\n jmp _start\n";
+
+#[test]
+fn of_a_32_bit_process_no_instrument_is_promised_that_refuses_it() {
+    let place = Place::new("narrow");
+    let [source, object, program] = ["narrow.s", "narrow.o", "narrow"].map(|name| place.file(name));
+    fs::write(&source, NARROW).unwrap();
+    let runs =
+        |name: &str, words: &[&str]| Command::new(name).args(words).status().is_ok_and(|end| end.success());
+    let is_built = runs("as", &["--32", "-o", &object, &source])
+        && runs("ld", &["-m", "elf_i386", "-o", &program, &object]);
+    if !is_built {
+        return faultless_skipped::skipped("32-bit programs are not built here");
+    }
+    let running = Running::start(&mut Command::new(&program));
+    let report = report(&check(&["--json", "--pid", &running.pid()]).output().unwrap());
+    for instrument in ["heap", "heap --stop", "faults", "churn --malloc"] {
+        assert_eq!(allowed(&report, instrument, "given"), "no", "{instrument}: {report}");
+    }
+    assert_ne!(allowed(&report, "churn", "given"), "yes", "{report}");
+    assert_refused(
+        &mut faultless(&["faults", "--for", "1s", "--pid", &running.pid()]),
+        126,
+        "is a 32-bit program",
+    );
+}
+
 #[test]
 fn without_rights_roots_process_is_closed_and_the_cure_is_named() {
     let place = Place::new("copy");

@@ -275,7 +275,9 @@ fn a_program_that_is_gone_or_in_a_container_has_no_line_that_would_start_another
     }
     let process = Running::ready(Command::new(&program).env_remove("LD_PRELOAD"));
     fs::rename(inside.join("subject"), &program).unwrap();
-    assert!(!verdict_of(&process).0.is_null(), "the new one can be started");
+    let report = consultation(&process);
+    assert!(!report["verdict"]["line_to_try"].is_null(), "the new one can be started: {report}");
+    assert_eq!(report["program_is_replaced"], true, "{report}");
     fs::remove_file(&program).unwrap();
     let (line, sentence) = verdict_of(&process);
     assert!(line.is_null() && sentence.ends_with(": its program's file has been deleted"), "{sentence}");

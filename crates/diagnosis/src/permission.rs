@@ -106,6 +106,9 @@ fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) ->
     let is_command = subject == Subject::Command;
     let stop = if is_command { Mechanism::Trace } else { Mechanism::Attach };
     let mut case = Case { permissions, subject, lacks: Vec::new(), wants: Vec::new() };
+    if permissions.is_32_bit && subject == Subject::Given {
+        case.lacks.extend(lacking_of_32_bit(instrument));
+    }
     let by = match instrument {
         Instrument::Map => {
             case.needs(&[Mechanism::Sizes]);
@@ -150,6 +153,19 @@ fn judge(permissions: &Permissions, instrument: Instrument, subject: Subject) ->
     case.close(instrument, by)
 }
 
+/// What an instrument cannot see of a 32-bit program, whatever is permitted.
+fn lacking_of_32_bit(instrument: Instrument) -> Option<&'static str> {
+    match instrument {
+        Instrument::Map | Instrument::Watch => None,
+        Instrument::Churn => {
+            Some("its calls, since it is a 32-bit program; --by mmap-records sees what it maps")
+        }
+        Instrument::Heap | Instrument::HeapStop | Instrument::Faults | Instrument::ChurnMalloc => {
+            Some(ALL_OF_32_BIT)
+        }
+    }
+}
+
 /// A judgement on its way.
 struct Case<'found> {
     permissions: &'found Permissions,
@@ -160,6 +176,7 @@ struct Case<'found> {
 
 /// Among what is lacking: nothing works.
 const ALL: &str = "everything";
+const ALL_OF_32_BIT: &str = "everything, since it is a 32-bit program";
 
 impl Case<'_> {
     /// Calls that change mappings: by the best mechanism that is allowed.
@@ -219,19 +236,20 @@ impl Case<'_> {
     }
 
     fn close(self, instrument: Instrument, by: &'static str) -> Prospect {
-        let outcome = match self.lacks.as_slice() {
-            [] => Outcome::Whole,
-            lacks if lacks.contains(&ALL) => Outcome::Nothing,
-            _ => Outcome::Part,
+        let all = [ALL_OF_32_BIT, ALL].into_iter().find(|all| self.lacks.contains(all));
+        let outcome = match (all, self.lacks.as_slice()) {
+            (Some(_), _) => Outcome::Nothing,
+            (None, []) => Outcome::Whole,
+            (None, _) => Outcome::Part,
         };
-        let works = outcome != Outcome::Nothing;
         Prospect {
             instrument,
             subject: self.subject,
             outcome,
-            by: works.then_some(by),
-            lacks: if works { self.lacks } else { vec![ALL] },
-            wants: self.wants,
+            by: all.is_none().then_some(by),
+            lacks: all.map_or(self.lacks, |all| vec![all]),
+            // No permission shows what is in its form.
+            wants: if all == Some(ALL_OF_32_BIT) { Vec::new() } else { self.wants },
         }
     }
 }
@@ -382,6 +400,37 @@ mod tests {
             [(ChurnMalloc, own, Outcome::Nothing), (ChurnMalloc, others, Outcome::Nothing)]
         );
         assert_eq!(hit(Mechanism::ProcessConnector, machine).len(), 3);
+    }
+
+    #[test]
+    fn what_no_permission_shows_of_a_32_bit_process_is_told() {
+        let (given, machine) = (Subject::Given, Subject::Machine);
+        let of = |mechanism, subject| Attempt {
+            mechanism,
+            subject,
+            answer: Answer::Allowed,
+            evidence: String::new(),
+        };
+        let attempts = PROCESS.map(|mechanism| of(mechanism, given)).into_iter();
+        let permissions = Permissions {
+            attempts: attempts.chain(MACHINE.map(|mechanism| of(mechanism, machine))).collect(),
+            given: Some((7, "old".into())),
+            is_32_bit: true,
+            ..Permissions::default()
+        };
+        let all = prospects(&permissions);
+        assert!(all.iter().all(|prospect| prospect.wants.is_empty()), "{all:?}");
+        let of = |instrument| all.iter().find(|prospect| prospect.instrument == instrument).unwrap();
+        for instrument in [Instrument::Map, Instrument::Watch] {
+            assert_eq!(of(instrument).outcome, Outcome::Whole);
+        }
+        for instrument in
+            [Instrument::Heap, Instrument::HeapStop, Instrument::Faults, Instrument::ChurnMalloc]
+        {
+            assert_eq!((of(instrument).outcome, of(instrument).by), (Outcome::Nothing, None));
+            assert_eq!(of(instrument).lacks, [ALL_OF_32_BIT]);
+        }
+        assert_eq!((of(Instrument::Churn).outcome, of(Instrument::Churn).lacks.len()), (Outcome::Part, 1));
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub fn find_out(given: Option<&Process>) -> io::Result<Permissions> {
     let mut found = Permissions {
         rights: rights(),
         given: given.map(|process| (process.pid(), process.name().to_owned())),
+        is_32_bit: false,
         attempts: Vec::new(),
     };
     match given {

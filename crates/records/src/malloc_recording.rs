@@ -258,6 +258,9 @@ pub struct MallocCaller {
     pub allocated: Estimate,
     /// What of it was there at the end.
     pub live: Estimate,
+    /// What became of it is not known; nothing in recordings from before it was saved.
+    #[serde(default)]
+    pub unknown: Estimate,
     /// Of what was freed, the lives in nanoseconds, all added up.
     pub life_sum_ns: f64,
     /// How much was freed.

@@ -196,6 +196,8 @@ pub struct Permissions {
     pub rights: Rights,
     /// Number and name of the process that was asked for.
     pub given: Option<(i32, String)>,
+    /// Whether that process runs a 32-bit program.
+    pub is_32_bit: bool,
     /// In the order in which it was tried.
     pub attempts: Vec<Attempt>,
 }

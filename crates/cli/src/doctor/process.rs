@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use faultless_diagnosis::preload::{self, Purpose};
@@ -65,6 +65,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         directory: directory(&process),
         obstacle: obstacle(&process),
         absence: absence(&process),
+        is_replaced: is_replaced(&process),
         activity: after.since(&before),
         map,
         heap,
@@ -198,14 +199,25 @@ fn obstacle(process: &Process) -> Option<String> {
     })
 }
 
+/// The path that led to its program's file, where that has been deleted.
+fn deleted_program(process: &Process) -> Option<PathBuf> {
+    let program = process.link("exe").ok()?;
+    let path = program.as_os_str().as_bytes().strip_suffix(DELETED.as_bytes())?;
+    Some(OsStr::from_bytes(path).into())
+}
+
+/// Whether another file stands in the place of its program's.
+fn is_replaced(process: &Process) -> bool {
+    deleted_program(process).is_some_and(|path| path.is_file())
+}
+
 /// Why its program cannot be started anew from here, where it cannot. After an upgrade another stands in its place, which can.
 fn absence(process: &Process) -> Option<String> {
+    if let Some(path) = deleted_program(process) {
+        return (!path.is_file()).then(|| "its program's file has been deleted".into());
+    }
     let program = process.link("exe").ok()?;
     let own = fs::metadata(format!("/proc/{}/exe", process.pid())).ok()?;
-    if let Some(path) = program.as_os_str().as_bytes().strip_suffix(DELETED.as_bytes()) {
-        let is_gone = !Path::new(OsStr::from_bytes(path)).is_file();
-        return is_gone.then(|| "its program's file has been deleted".into());
-    }
     let is_here = fs::metadata(&program).is_ok_and(|here| (here.dev(), here.ino()) == (own.dev(), own.ino()));
     (!is_here).then(|| {
         "its program is among other files than ours (a container): faultless doctor -- CMD in there starts one".into()

@@ -213,6 +213,7 @@ mod tests {
                 function: Default::default(),
                 allocated: Estimate { count: *calls, bytes: calls * bytes },
                 live: Estimate { count: *live, bytes: live * bytes },
+                unknown: Estimate::default(),
                 life_sum_ns: 0.0,
                 freed: Estimate::default(),
             });

@@ -28,6 +28,13 @@ pub fn of_blocks(recording: &MallocRecording) -> Vec<Holder> {
     holders(&recording.stacks, parts)
 }
 
+/// The functions that asked for blocks of which nobody knows what became of them, most bytes first; estimated.
+#[must_use]
+pub fn of_lost_blocks(recording: &MallocRecording) -> Vec<Holder> {
+    let parts = recording.callers.iter().map(|caller| (caller.stack, caller.unknown.bytes));
+    holders(&recording.stacks, parts)
+}
+
 /// The functions that held blocks when most lived, most bytes first; estimated.
 #[must_use]
 pub fn at_peak(recording: &MallocRecording) -> Vec<Holder> {

@@ -115,6 +115,7 @@ struct CallerPart {
     /// How many calls a described one stood for at most.
     heaviest: f64,
     freed: Estimate,
+    unknown: Estimate,
     live: Estimate,
     /// Of the number of these.
     live_variance: f64,
@@ -176,8 +177,7 @@ impl MallocTally {
     pub fn lose_sight(&mut self) {
         for process in self.processes.values_mut() {
             for block in std::mem::take(&mut process.live).into_values() {
-                let lives = process.lives.entry(class_of(block.size_bytes)).or_default();
-                lives.unknown.add(block.weight, block.size_bytes);
+                process.lose(&block);
             }
             process.early_frees.clear();
             process.live_bytes = LiveBytes::default();
@@ -286,10 +286,6 @@ impl Process {
             part.allocated.add(weight, event.size_bytes);
             part.heaviest = part.heaviest.max(weight);
         }
-        if !event.is_tracked {
-            self.lives.entry(class).or_default().unknown.add(weight, event.size_bytes);
-            return None;
-        }
         let block = Block {
             size_bytes: event.size_bytes,
             weight,
@@ -298,6 +294,10 @@ impl Process {
             stack,
             time_ns: event.time_ns,
         };
+        if !event.is_tracked {
+            self.lose(&block);
+            return None;
+        }
         if let Some((time_ns, tid)) = self.early_frees.remove(&event.id) {
             self.end(&block, time_ns, tid);
             return None;
@@ -318,6 +318,16 @@ impl Process {
         self.end(&block, time_ns, tid);
         self.live_bytes.add(-1.0, LiveBytes::of(&block));
         Some((-1.0, block))
+    }
+
+    /// What becomes of a block is not known.
+    fn lose(&mut self, block: &Block) {
+        let class = class_of(block.size_bytes);
+        self.lives.entry(class).or_default().unknown.add(block.weight, block.size_bytes);
+        if let Some(stack) = block.stack {
+            let part = self.callers.entry((stack, block.function, class)).or_default();
+            part.unknown.add(block.weight, block.size_bytes);
+        }
     }
 
     fn end(&mut self, block: &Block, time_ns: u64, tid: i32) {

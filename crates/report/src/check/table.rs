@@ -176,6 +176,7 @@ mod tests {
         let permissions = Permissions {
             rights: Rights { user: 7, paranoid: Some(2), ..Rights::default() },
             given: Some((12, "x\n".into())),
+            is_32_bit: false,
             attempts: vec![
                 attempt(Mechanism::Sizes, Answer::Allowed),
                 attempt(Mechanism::Pages, Answer::Denied),

@@ -20,6 +20,11 @@ pub fn held_at_peak(holders: &[Holder], all_bytes: f64) -> String {
     held_when(holders, all_bytes, ["Who held that", "It was held", "held"])
 }
 
+/// The same of blocks of which nobody knows what became of them.
+pub fn asked_for(holders: &[Holder], all_bytes: f64) -> String {
+    held_when(holders, all_bytes, ["Who asked for them", "They were asked for", "asked for"])
+}
+
 fn held_when(holders: &[Holder], all_bytes: f64, [who, it_is_held, holds]: [&str; 3]) -> String {
     let Some(first) = holders.first() else { return String::new() };
     let part = |holder: &Holder| percent((holder.bytes / all_bytes).min(1.0));

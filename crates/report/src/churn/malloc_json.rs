@@ -126,6 +126,7 @@ fn stacks(recording: &MallocRecording) -> Value {
                 "calls_of": caller.function.name(),
                 "allocated": estimate(caller.allocated),
                 "live": estimate(caller.live),
+                "unknown": estimate(caller.unknown),
                 "frames": recording.stacks.get(caller.stack as usize),
             })
         })

@@ -11,7 +11,7 @@ use faultless_records::malloc_recording::{
 };
 use faultless_records::quantity::{count, percent, seconds_of, several, size, span, whole};
 
-use super::holders::{held, held_at_peak};
+use super::holders::{asked_for, held, held_at_peak};
 use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate};
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
@@ -193,9 +193,10 @@ fn unknown(recording: &MallocRecording) -> String {
         MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
     };
     format!(
-        "What became of {} ({}) is not known: {why}.\n",
+        "What became of {} ({}) is not known: {why}.\n{}",
         several(unknown.count.round() as u64, "block"),
-        bytes(unknown.bytes)
+        bytes(unknown.bytes),
+        asked_for(&holders::of_lost_blocks(recording), unknown.bytes)
     )
 }
 

@@ -113,6 +113,8 @@ pub struct ProcessConsultation {
     pub obstacle: Option<String>,
     /// Why no new process of it can be started from here, where none can.
     pub absence: Option<String>,
+    /// Whether another file stands in the place of its program's, as after an upgrade.
+    pub is_replaced: bool,
     /// What it used.
     pub activity: Activity,
     /// Its memory.
@@ -349,13 +351,17 @@ impl ProcessConsultation {
         let fit = |text| fitted(text, columns);
         let shown = |line: String| line.split('\n').map(plain).collect::<Vec<_>>().join("\n");
         let to_try = self.line_to_try(&findings).into_iter().map(shown);
+        let heading_to_try = match self.is_replaced {
+            true => "To try remedies on a new process of the program that has taken the place of its own",
+            false => "To try remedies on a new process of it",
+        };
         [
             fit(self.heading()),
             fit(found(&findings)),
             fit(self.limits()),
             fit(format!("Verdict: {}.\n", plain(&self.verdict(&findings)))),
             // The words are another's; an end of line in them stays one, so that a shell takes the line as it is.
-            under_heading("To try remedies on a new process of it", to_try.collect()),
+            under_heading(heading_to_try, to_try.collect()),
             under_heading("To look further", self.lines_to_look_further(&findings)),
         ]
         .concat()

@@ -60,6 +60,7 @@ impl Process {
                 function: *function,
                 allocated: Estimate::default(),
                 live: Estimate::default(),
+                unknown: Estimate::default(),
                 life_sum_ns: 0.0,
                 freed: Estimate::default(),
             });
@@ -82,6 +83,7 @@ impl Process {
                 Estimate { count: live.count.min(allocated.count), bytes: live.bytes.min(allocated.bytes) };
             sum.live.add_scaled(live, 1.0);
             sum.freed.add_by(part.freed, factors);
+            sum.unknown.add_by(part.unknown, factors);
             sum.life_sum_ns += part.life_sum_ns * factors.count;
         }
     }

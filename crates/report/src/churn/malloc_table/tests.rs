@@ -156,6 +156,25 @@ fn a_block_that_outlived_a_stretch_of_looking_is_not_said_to_be_one_too_many() {
 }
 
 #[test]
+fn who_asked_for_what_outlived_a_stretch_of_looking_is_named() {
+    let mut tally = MallocTally::default();
+    for id in 1..=60 {
+        let block = Allocated { id, ..block() };
+        tally.take(0, &MallocEvent::Allocated(block), Some(u32::from(id > 50)));
+        if id <= 50 {
+            tally.take(0, &MallocEvent::Freed { time_ns: 2000, id, tid: 1, by_realloc: false }, None);
+        }
+    }
+    tally.lose_sight();
+    let stacks = ["busy", "the_leak"].map(|name| vec!["malloc".into(), name.into(), "main".into()]);
+    let of = MallocCircumstances { stacks: stacks.into(), ..circumstances(MallocMechanism::Uprobes) };
+    let verdict = verdict(&tally.finish(of));
+    let says = "What became of 10 blocks (1000 B) is not known: they lived when a stretch of looking ended.\n\
+                Who asked for them: the_leak 1000 B (100.0 %, called by main).\n";
+    assert!(verdict.contains(says), "{verdict}");
+}
+
+#[test]
 fn who_held_most_is_named_where_little_of_it_is_left_at_the_end() {
     let of = |freed: u64| {
         let mut tally = MallocTally::default();

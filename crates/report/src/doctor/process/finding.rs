@@ -9,8 +9,8 @@ use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
 use super::{Activity, ProcessConsultation};
 use crate::faults::answer;
-use crate::heap::FaultlessHeap;
 use crate::heap::remedy::{SHARED, remedy};
+use crate::heap::{FaultlessHeap, HeapView};
 use crate::map::foot;
 
 /// What a finding is about.
@@ -184,7 +184,9 @@ fn swap(seen: &ProcessConsultation) -> Option<Finding> {
 }
 
 fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
-    let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes());
+    // It comes and goes between one look and the other.
+    let by_walk = seen.heap.as_ref().and_then(HeapView::resident_bytes).unwrap_or(0);
+    let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes().max(by_walk));
     // What nothing is known of may be malloc's.
     let is_known = part_in_doubt(seen) < MUCH_UNKNOWN && seen.map.unseen_allocator().is_none();
     (is_known && all >= LEAST_RSS_BYTES && mallocs < all / 2).then(|| {

@@ -25,6 +25,7 @@ pub fn json(seen: &ProcessConsultation) -> String {
         "pid": seen.pid,
         "name": seen.name,
         "command": seen.command,
+        "program_is_replaced": seen.is_replaced,
         "activity": {
             "seconds": activity.seconds,
             "rss_before_bytes": activity.rss_before_bytes,

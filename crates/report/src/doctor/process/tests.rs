@@ -38,6 +38,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         program: None,
         obstacle: None,
         absence: None,
+        is_replaced: false,
         activity: Activity {
             seconds: 10.0,
             rss_before_bytes: rss_bytes,
@@ -155,6 +156,10 @@ fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
     );
     assert!(text.ends_with("To look further:\n  faultless map --pid 7\n"), "{text}");
     assert_eq!(concerns(&quiet(2, 8)), [], "too small to matter");
+    // Its blocks were there when the heap was walked, and not when the mappings were read.
+    let mut passing = consultation;
+    passing.heap.as_mut().unwrap().walks = trapped();
+    assert!(!concerns(&passing).contains(&Concern::Elsewhere), "{:?}", passing.findings());
 }
 
 /// A process with 2 MiB of a mapped file and 100 MiB to whose start a variable of the program's points.
@@ -182,7 +187,9 @@ fn what_a_variable_points_to_may_be_of_an_allocator_that_nobody_knows() {
         "{text}"
     );
     let of_glibc = with_changed_caches(Source::Process(None), 0);
-    consultation.heap.as_mut().unwrap().walks = of_glibc.walks;
+    let heap = consultation.heap.as_mut().unwrap();
+    heap.walks = of_glibc.walks;
+    heap.walks[0].mapped.resident_bytes = 0;
     assert_eq!(concerns(&consultation)[0], Concern::Elsewhere, "it is glibc that serves malloc");
 }
 

@@ -100,6 +100,9 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
     assert!(text.contains("\n  faultless doctor --for 60s -- ./server 'a b'\n"), "{text}");
     assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
+    let consultation = ProcessConsultation { is_replaced: true, ..consultation };
+    let says = "To try remedies on a new process of the program that has taken the place of its own:\n  faultless doctor";
+    assert!(consultation.text(None).contains(says), "{}", consultation.text(None));
     let obstacle = Some("a preload does not reach server: it is linked statically".into());
     let unreachable = ProcessConsultation { obstacle, ..consultation };
     assert_eq!(line_of(&unreachable), None);
