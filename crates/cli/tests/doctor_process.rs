@@ -173,6 +173,8 @@ fn the_line_to_try_finds_the_program_from_where_the_line_is_typed() {
     let directory = directory.display();
     let (line, _) = line_of(Command::new("./subject").arg("two words"));
     assert_eq!(line, format!("cd {directory} && {start} ./subject 'two words'"));
+    let (line, _) = line_of(Command::new("./subject").env("MALLOC_ARENA_MAX", "2").env("NEITHER", "1"));
+    assert_eq!(line, format!("cd {directory} && MALLOC_ARENA_MAX=2 {start} ./subject"));
     let (line, name) = line_of(Command::new(&program).arg0("-subject"));
     assert_eq!((line, name), (format!("cd {directory} && {start} {directory}/subject"), "-subject".into()));
 }

@@ -24,14 +24,21 @@ impl Candidate {
     /// Reads what is to be seen of a process; none of threads of the kernel and of processes that have ended.
     #[must_use]
     pub fn read(pid: i32) -> Option<Self> {
+        Self::read_where(pid, |counters| !counters.is_kernel_thread() && !counters.is_ended())
+    }
+
+    /// The same of a process that has ended, and that its parent has not waited for.
+    #[must_use]
+    pub fn read_ended(pid: i32) -> Option<Self> {
+        Self::read_where(pid, |counters| counters.is_ended())
+    }
+
+    fn read_where(pid: i32, fits: fn(&Counters<'_>) -> bool) -> Option<Self> {
         // One system call instead of the several of a read to the end.
         let mut bytes = [0; 1024];
         let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut bytes).ok()?;
         let counters = Counters::parse(&bytes[..length])?;
-        if counters.is_kernel_thread() || counters.is_ended() {
-            return None;
-        }
-        Some(Self {
+        fits(&counters).then(|| Self {
             pid,
             parent: counters.parent,
             start_ticks: counters.start_ticks,

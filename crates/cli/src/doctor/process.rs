@@ -63,6 +63,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         program: program_instead(&process, &command),
         command,
         directory: directory(&process),
+        settings: settings(&process),
         obstacle: obstacle(&process),
         absence: absence(&process),
         is_replaced: is_replaced(&process),
@@ -174,6 +175,20 @@ fn directory(process: &Process) -> Option<String> {
     let directory = process.link("cwd").ok().filter(|directory| directory.is_dir())?;
     let is_ours = std::env::current_dir().is_ok_and(|ours| ours == directory);
     (!is_ours).then(|| directory.to_string_lossy().into_owned())
+}
+
+/// What steers malloc in its environment, where it is otherwise in ours.
+fn settings(process: &Process) -> Vec<(String, String)> {
+    let steers = |name: &str| {
+        name.contains("MALLOC") || ["GLIBC_TUNABLES", "LD_PRELOAD", "USE_ZEND_ALLOC"].contains(&name)
+    };
+    let environment = process.read("environ").unwrap_or_default();
+    let variables = environment.split(|byte| *byte == 0).filter_map(|variable| {
+        let (name, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+        (steers(name) && std::env::var(name).as_deref() != Ok(value))
+            .then(|| (name.to_owned(), value.to_owned()))
+    });
+    variables.collect()
 }
 
 /// The file of its program, where the first word of its command line leads to none, as `-bash` of a login.

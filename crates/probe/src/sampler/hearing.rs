@@ -168,13 +168,20 @@ impl Sampler {
                 self.meet(pid);
             }
             Some(_) => {}
+            None if self.departed.known.contains_key(&pid) => {}
             // What it started meanwhile is wanted all the same, as are a daemon's second child and its own.
-            None if parent_is_watched && self.selection.with_children => {
+            None if self.wanted(pid, parent_is_watched) => {
                 self.unseen += 1;
                 self.depart(pid, None);
             }
             None => {}
         }
+    }
+
+    /// Whether a process that has ended was wanted. Its name is there until its parent waits for it, its command line is gone.
+    fn wanted(&self, pid: i32, parent_is_watched: bool) -> bool {
+        let is_named = || Candidate::read_ended(pid).is_some_and(|ended| self.selection.wants(&ended, false));
+        (parent_is_watched && self.selection.with_children) || is_named()
     }
 }
 
@@ -226,6 +233,31 @@ mod tests {
         };
         let lines = sampler.take_lines();
         assert!(lines.iter().any(is_how), "{lines:?}");
+    }
+
+    #[test]
+    fn a_wanted_process_that_ended_before_its_first_look_is_counted_once() {
+        let matcher = |name: &str, _: &dyn Fn() -> String| name == "true";
+        let selection = Selection { matcher: Some(Box::new(matcher)), ..Selection::default() };
+        let mut sampler = Sampler::new(selection, None);
+        if sampler.events.is_none() {
+            return faultless_skipped::skipped("the kernel does not tell of ends here");
+        }
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let is_ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ");
+        while !is_ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let wanted = sampler.selection.matcher.replace(Box::new(|name, _| name == "false"));
+        sampler.consider(pid, false);
+        assert_eq!(sampler.unseen, 0, "another's name");
+        sampler.selection.matcher = wanted;
+        // By its fork and by its exec.
+        sampler.consider(pid, false);
+        sampler.consider(pid, false);
+        assert_eq!(sampler.unseen, 1);
+        child.wait().unwrap();
     }
 
     #[test]

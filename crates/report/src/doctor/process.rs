@@ -109,6 +109,8 @@ pub struct ProcessConsultation {
     pub directory: Option<String>,
     /// What starts its program, where the first word of the command line does not.
     pub program: Option<String>,
+    /// Variables of its environment that steer malloc and are otherwise in ours, with their values.
+    pub settings: Vec<(String, String)>,
     /// Why no remedy can be tried on a new process of it, where one cannot.
     pub obstacle: Option<String>,
     /// Why no new process of it can be started from here, where none can.
@@ -265,12 +267,13 @@ impl ProcessConsultation {
         }
     }
 
-    /// The allocator that has much of its memory, and of whose inside nothing is seen.
+    /// The allocator that has, or may have, much of its memory, and of whose inside nothing is seen.
     fn closed_allocator(&self) -> Option<&str> {
         let heap = self.heap.as_ref()?;
         let (name, _) = heap.other.as_ref()?;
         let is_closed = heap.faultless.is_none() && name != Allocator::Faultless.name();
-        (is_closed && finding::is_much_mallocs(self)).then_some(name.as_str())
+        let has_much = finding::is_much_mallocs(self) || finding::is_much_in_doubt(self);
+        (is_closed && has_much).then_some(name.as_str())
     }
 
     /// Whether memory comes and goes that may be what faults, and not often enough in this time to be told as thrash.
@@ -339,7 +342,9 @@ impl ProcessConsultation {
             self.directory.as_ref().map(|directory| format!("cd {} && ", paste::quoted(directory)));
         let is_startable = self.obstacle.is_none() && self.absence.is_none();
         (findings.iter().any(may_help) && is_startable).then(|| {
-            let first = directory.unwrap_or_default();
+            let set = |(name, value): &(String, String)| format!("{name}={} ", paste::quoted(value));
+            let settings: String = self.settings.iter().map(set).collect();
+            let first = directory.unwrap_or_default() + &settings;
             format!("{first}faultless doctor --for 60s -- {}", paste::line(&words))
         })
     }

@@ -36,6 +36,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         command: vec!["./server".into(), "a b".into()],
         directory: None,
         program: None,
+        settings: Vec::new(),
         obstacle: None,
         absence: None,
         is_replaced: false,
@@ -378,6 +379,11 @@ fn of_an_allocator_that_tells_nothing_the_verdict_says_so() {
     let verdict = verdict_of(&consultation);
     assert!(verdict.contains("what jemalloc has free inside was not seen; the line below"), "{verdict}");
     assert!(line_of(&consultation).is_some());
+    // Nor was it seen where nothing shows which memory it serves.
+    let mut unseen = with_own_mapping();
+    unseen.heap.as_mut().unwrap().other = Some(("snmalloc".into(), Regions::default()));
+    let verdict = verdict_of(&unseen);
+    assert!(verdict.contains("what snmalloc has free inside was not seen; the line below"), "{verdict}");
     // That shows nothing of it.
     assert!(!consultation.text(None).contains("faultless heap"));
     let mut small = quiet(2, 2);
