@@ -9,6 +9,6 @@ pub mod makers;
 pub mod malloc_blame;
 pub mod malloc_tally;
 mod patterns;
-mod runtimes;
+pub mod runtimes;
 pub mod tally;
 pub mod thrash;

@@ -1,12 +1,15 @@
 //! Run times of languages that manage memory themselves, in mappings of their own, and can be told to leave that to malloc.
 
 use super::blame::plain_name;
+use crate::classification::kind::Kind;
 
 /// One of them.
 #[derive(Debug)]
 pub struct Runtime {
     /// The language.
     pub language: &'static str,
+    /// What it serves.
+    pub memory: Kind,
     /// What to do about what it maps and unmaps.
     pub remedy: &'static str,
     /// Starts of its functions that map and unmap.
@@ -15,16 +18,18 @@ pub struct Runtime {
     files: &'static [&'static str],
 }
 
-/// Sources: `Zend/zend_alloc.c` of PHP 8.2; `Objects/obmalloc.c` of CPython 3.11 and 3.13.
-const RUNTIMES: [Runtime; 2] = [
+/// Those that are known. Sources: `Zend/zend_alloc.c` of PHP 8.2; `Objects/obmalloc.c` of CPython 3.11 and 3.13.
+pub const RUNTIMES: [Runtime; 2] = [
     Runtime {
         language: "PHP",
+        memory: Kind::PhpHeap,
         remedy: "USE_ZEND_ALLOC=0 in its environment has malloc serve it instead, though memory_limit does not hold then: compare `faultless doctor -- CMD` with `faultless doctor -- env USE_ZEND_ALLOC=0 CMD`",
         functions: &["zend_mm_"],
         files: &["php", "php-fpm", "php-cgi", "libphp"],
     },
     Runtime {
         language: "Python",
+        memory: Kind::PythonObjects,
         remedy: "PYTHONMALLOC=malloc in its environment has malloc serve it instead, though glibc's takes more time for small blocks: compare `faultless doctor -- CMD` with `faultless doctor -- env PYTHONMALLOC=malloc CMD`",
         functions: &["PyObject_Arena", "PyMem_Arena", "new_arena", "insert_to_freepool"],
         files: &["python", "libpython"],

@@ -241,7 +241,8 @@ impl ProcessConsultation {
             let is_open = !heap.walks.is_empty() || heap.other.is_none() || heap.faultless.is_some();
             is_open && heap.changed_caches() == 0
         });
-        is_heap_seen && self.are_calls_seen() && !finding::is_much_in_doubt(self)
+        let is_much_open = finding::is_much_in_doubt(self) || finding::is_much_huge(self);
+        is_heap_seen && self.are_calls_seen() && !is_much_open
     }
 
     /// Whether it was seen what goes back to the kernel and is taken again.

@@ -5,7 +5,8 @@ use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::faultless_page::{Class, FaultlessPage};
 use faultless_records::quantity::{count, percent, size};
 
-const IN_USE: &str = "Nearly all of malloc's memory is in use: no trim and no setting gives it back.";
+const IN_USE: &str = "Nearly all of malloc's memory is in use: no trim and no setting gives it back, but what huge pages hold untouched \
+                      (faultless map tells their sum).";
 const NAMES: &str = "faultless churn --malloc -- CMD names who asked for what is not freed.";
 
 /// What helps against memory that is free in several forked processes.

@@ -1,10 +1,12 @@
 //! What is worth a word of a running process.
 
+use faultless_diagnosis::churn::runtimes::RUNTIMES;
 use faultless_diagnosis::churn::thrash;
 use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::glibc_heap::trap::is_in_use;
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::churn_recording::Pattern;
+use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
 use super::{Activity, ProcessConsultation};
@@ -191,14 +193,22 @@ fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
     let is_known = part_in_doubt(seen) < MUCH_UNKNOWN && seen.map.unseen_allocator().is_none();
     (is_known && all >= LEAST_RSS_BYTES && mallocs < all / 2).then(|| {
         let part = percent(mallocs as f64 / all as f64);
-        Finding::new(
-            Concern::Elsewhere,
-            format!(
-                "malloc has {} of what is resident ({part}): no other allocator and no setting of malloc changes the rest",
-                size(mallocs)
-            ),
-        )
+        let sentence = format!(
+            "malloc has {} of what is resident ({part}): no other allocator and no setting of malloc changes the rest",
+            size(mallocs)
+        );
+        let mut found = Finding::new(Concern::Elsewhere, sentence);
+        found.advice = instead_of_runtime(seen);
+        found
     })
+}
+
+/// What makes malloc, and so another allocator, serve a runtime that has a notable part.
+fn instead_of_runtime(seen: &ProcessConsultation) -> Option<String> {
+    let notable = LEAST_RSS_BYTES.max(seen.map.sum().rss_bytes / NOTABLE_PART);
+    let mut runtimes = RUNTIMES.iter().filter(|_| seen.obstacle.is_none());
+    let runtime = runtimes.find(|runtime| seen.map.rss_bytes(runtime.memory) >= notable)?;
+    Some(format!("{}: {}", runtime.memory.name(), runtime.remedy))
 }
 
 /// What may be malloc's of what is resident: what nothing is known of, and, where nobody knows who serves malloc, what a variable points
@@ -286,14 +296,42 @@ fn heap(seen: &ProcessConsultation) -> Option<Finding> {
     }
     let is_most = resident >= seen.activity.rss_after_bytes / 2;
     (is_most && walks.iter().any(is_in_use)).then(|| {
+        let huge = glibcs_bytes(seen, |usage| usage.anonymous_huge_bytes).min(resident);
+        let is_much_huge = is_much_huge(seen);
         let resident = size(resident);
-        let mut sentence = format!("nearly all of the {resident} that malloc has resident is in use by the program");
+        let mut sentence = match is_much_huge {
+            true => format!(
+                "nearly all of the {resident} that malloc has resident is in blocks of the program's, up to {} of it in huge pages",
+                size(huge)
+            ),
+            false => format!("nearly all of the {resident} that malloc has resident is in use by the program"),
+        };
         if let Some(before) = seen.trapped_before_bytes.filter(|before| *before >= notable) {
             sentence += &format!("; {}", at_the_beginning(seen, before));
+        }
+        if is_much_huge {
+            return Finding::new(Concern::Residence, sentence).advised(WITHOUT_HUGE_PAGES).told_by(&[CHURN_MALLOC]);
         }
         Finding::new(Concern::InUse, sentence)
         .advised("no trim, no setting and no other allocator gives that back; churn --malloc names who asks for what is not freed")
     })
+}
+
+/// What is said of blocks whose pages need not all have been touched.
+const WITHOUT_HUGE_PAGES: &str = "a huge page is resident whole, however little of it was touched: a run without them tells what the \
+                                  program needs (GLIBC_TUNABLES=glibc.malloc.hugetlb=0 where it is set to more, or madvise in \
+                                  /sys/kernel/mm/transparent_hugepage/enabled where always stands there); churn --malloc names who \
+                                  asks for what is not freed";
+
+/// Whether so much of what glibc's malloc has resident is in huge pages that what is in use need not have been touched.
+pub(super) fn is_much_huge(seen: &ProcessConsultation) -> bool {
+    let huge = glibcs_bytes(seen, |usage| usage.anonymous_huge_bytes);
+    huge >= LEAST_TRAPPED_BYTES.max(glibcs_bytes(seen, |usage| usage.rss_bytes) / NOTABLE_PART)
+}
+
+/// Such bytes of all that is glibc's malloc's.
+fn glibcs_bytes(seen: &ProcessConsultation, of: fn(&Usage) -> u64) -> u64 {
+    seen.map.totals.iter().filter(|total| total.kind.is_glibcs()).map(|total| of(&total.usage)).sum()
 }
 
 /// What was free inside malloc at the first look.
@@ -303,8 +341,7 @@ fn at_the_beginning(seen: &ProcessConsultation, bytes: u64) -> String {
 
 /// Resident bytes of glibc's malloc in pages that other processes have, too: who forks shares what neither writes to.
 fn shared_bytes(seen: &ProcessConsultation) -> u64 {
-    let totals = seen.map.totals.iter().filter(|total| total.kind.is_glibcs());
-    totals.map(|total| total.usage.shared_clean_bytes + total.usage.shared_dirty_bytes).sum()
+    glibcs_bytes(seen, |usage| usage.shared_clean_bytes + usage.shared_dirty_bytes)
 }
 
 fn served(seen: &ProcessConsultation) -> Option<Finding> {

@@ -1,4 +1,5 @@
 mod coming_and_going;
+mod whose_memory;
 
 use std::time::Duration;
 
