@@ -119,6 +119,24 @@ fn a_server_is_looked_at_when_its_time_is_over_and_then_ended() {
 }
 
 #[test]
+fn what_a_command_started_is_asked_to_end_by_the_command_and_does_not_outlive_it() {
+    let place = Place::with_temporary("family");
+    let asked = place.file("asked");
+    let pids = place.file("pids");
+    let inner = format!("trap 'echo asked >>{asked}' TERM; echo $$ >>{pids}; while :; do sleep 0.1; done");
+    let mut command = tool::faultless(&["doctor", "-n", "1", "--json", "--for", "500ms", "--"]);
+    command.args(["sh", "-c", "sh -c \"$0\"; :", &inner]).env("TMPDIR", place.0.join("tmp"));
+    json(&command.stdin(Stdio::null()).output().unwrap());
+    assert!(!fs::exists(&asked).unwrap(), "of the command's, and not of ours, is whom it asks");
+    let pids = fs::read_to_string(pids).unwrap();
+    assert!(pids.lines().count() > 3, "{pids}");
+    for pid in pids.lines() {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    }
+}
+
+#[test]
 fn a_process_that_no_arm_reaches_is_named_and_nothing_is_concluded_from_it() {
     let place = Place::with_temporary("unreached");
     let source = "

@@ -60,7 +60,8 @@ impl From<io::Error> for WatchError {
 pub enum Limit {
     /// It is killed after so long.
     Kill(Duration),
-    /// After so long it is looked at and asked to end, and killed where it does not: it counts as one that timeout(1) has ended.
+    /// After so long it is looked at and asked to end, and killed where it does not, with all that it leaves: it counts as one that
+    /// timeout(1) has ended.
     End(Duration),
 }
 
@@ -117,6 +118,9 @@ pub fn watch_beside(
     if let Some(number) = watch.interrupted {
         watch.signal_session(Signal::SIGKILL);
         return Err(WatchError::Interrupted(number));
+    }
+    if watch.is_overdue {
+        watch.signal_session(Signal::SIGKILL);
     }
     Ok(measurement)
 }
@@ -265,7 +269,8 @@ impl<'launched> Watch<'launched> {
             self.look();
             (self.looked_at_exit, self.is_overdue) = (true, true);
             self.kill_at = Some(Instant::now() + GRACE);
-            self.signal_session(Signal::SIGTERM);
+            // What it started it ends and waits for, or not: if all were asked, who is counted would be chance.
+            self.launched.send(libc::SIGTERM);
         }
         if self.kill_at.is_some_and(|at| at <= Instant::now()) {
             self.kill_at = None;
