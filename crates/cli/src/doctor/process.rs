@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use faultless_diagnosis::preload::{self, Purpose};
 use faultless_probe::clock;
+use faultless_probe::halt;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::program;
 use faultless_probe::signals::Signals;
@@ -66,6 +67,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         settings: settings(&process),
         obstacle: obstacle(&process),
         absence: absence(&process),
+        is_halted: halt::of(&process).is_some(),
         is_replaced: is_replaced(&process),
         activity: after.since(&before),
         map,

@@ -115,6 +115,8 @@ pub struct ProcessConsultation {
     pub obstacle: Option<String>,
     /// Why no new process of it can be started from here, where none can.
     pub absence: Option<String>,
+    /// Whether it was stopped, or held by a debugger.
+    pub is_halted: bool,
     /// Whether another file stands in the place of its program's, as after an upgrade.
     pub is_replaced: bool,
     /// What it used.
@@ -242,7 +244,7 @@ impl ProcessConsultation {
             is_open && heap.changed_caches() == 0
         });
         let is_much_open = finding::is_much_in_doubt(self) || finding::is_much_huge(self);
-        is_heap_seen && self.are_calls_seen() && !is_much_open
+        is_heap_seen && self.are_calls_seen() && !is_much_open && !self.is_halted
     }
 
     /// Whether it was seen what goes back to the kernel and is taken again.

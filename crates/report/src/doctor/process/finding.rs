@@ -3,9 +3,11 @@
 use faultless_diagnosis::churn::runtimes::RUNTIMES;
 use faultless_diagnosis::churn::thrash;
 use faultless_diagnosis::classification::kind::Kind;
+use faultless_diagnosis::faults::weight::counted;
 use faultless_diagnosis::glibc_heap::trap::is_in_use;
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::churn_recording::Pattern;
+use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
@@ -403,13 +405,18 @@ fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
     if !is_many {
         return None;
     }
-    let recording = seen.faults.as_ref();
-    let answer = recording.map(answer::in_a_line).filter(|text| !text.is_empty());
+    let all_per_second = activity.per_second(activity.minor_faults + activity.major_faults);
+    let is_told = |recording: &&FaultRecording| {
+        counted(recording).all() as f64 * NOTABLE_PART as f64 >= all_per_second * recording.observed_s()
+    };
+    let told = seen.faults.as_ref().filter(is_told);
+    let answer = told.map(answer::in_a_line).filter(|text| !text.is_empty());
     let sentence = answer.unwrap_or_else(|| {
-        format!(
-            "{} page faults a second",
-            whole(activity.per_second(activity.minor_faults + activity.major_faults))
-        )
+        let few = match seen.faults {
+            Some(_) => ", few of them while it was looked who takes them",
+            None => "",
+        };
+        format!("{} page faults a second{few}", whole(all_per_second))
     });
     Some(Finding::new(Concern::Faults, sentence + &part_of_time(activity)))
 }

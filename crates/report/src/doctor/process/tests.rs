@@ -40,6 +40,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         settings: Vec::new(),
         obstacle: None,
         absence: None,
+        is_halted: false,
         is_replaced: false,
         activity: Activity {
             seconds: 10.0,
@@ -144,6 +145,8 @@ fn of_a_quiet_process_nothing_is_said_but_that_its_allocator_is_to_be_left_alone
          Observed for 10.00 s: no page fault; 0.000 s of processor time\n\n\
          Verdict: leave its allocator alone: nothing was found that it wastes.\n"
     );
+    let halted = ProcessConsultation { is_halted: true, ..quiet(100, 2) };
+    assert!(verdict_of(&halted).starts_with("leave its allocator alone, as far as it could be seen: "));
 }
 
 #[test]

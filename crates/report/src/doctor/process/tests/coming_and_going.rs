@@ -1,5 +1,7 @@
 //! Memory that comes and goes, and the page faults of it.
 
+use faultless_records::fault_recording::{Counters, FaultCounts};
+
 use super::*;
 
 #[test]
@@ -89,6 +91,22 @@ fn what_a_run_time_gives_back_of_what_it_reserved_is_not_said_to_be_nothing() {
     assert!(own.starts_with("its allocator is not seen to cause its page faults") && !has_line, "{own}");
     let (unknown, has_line) = verdict(&[]);
     assert!(unknown.contains("was not seen") && has_line, "{unknown}");
+}
+
+#[test]
+fn few_faults_of_the_second_half_do_not_stand_for_those_of_the_first() {
+    let of = |minor| {
+        let user = FaultCounts { minor, major: 0 };
+        let counters = Counters { user, ..Counters::default() };
+        let faults = FaultRecording { duration_ns: 5_000_000_000, counters, ..FaultRecording::default() };
+        let activity = Activity { minor_faults: 200_000, user_s: 1.0, system_s: 1.0, ..quiet(2, 2).activity };
+        let seen = ProcessConsultation { activity, faults: Some(faults), ..quiet(2, 2) };
+        seen.findings().into_iter().find(|finding| finding.concern == Concern::Faults).unwrap().sentence
+    };
+    let sentence = of(3);
+    let says = "20,000 page faults a second, few of them while it was looked who takes them; at 0.25";
+    assert!(sentence.starts_with(says), "{sentence}");
+    assert!(of(100_000).starts_with("100,000 page faults in 5.00 s"), "{}", of(100_000));
 }
 
 #[test]
