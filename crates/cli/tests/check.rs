@@ -175,15 +175,9 @@ const NARROW: &str = ".globl _start\n_start: movl $29, %eax\n int $0x80\n jmp _s
 #[test]
 fn of_a_32_bit_process_no_instrument_is_promised_that_refuses_it() {
     let place = Place::new("narrow");
-    let [source, object, program] = ["narrow.s", "narrow.o", "narrow"].map(|name| place.file(name));
-    fs::write(&source, NARROW).unwrap();
-    let runs =
-        |name: &str, words: &[&str]| Command::new(name).args(words).status().is_ok_and(|end| end.success());
-    let is_built = runs("as", &["--32", "-o", &object, &source])
-        && runs("ld", &["-m", "elf_i386", "-o", &program, &object]);
-    if !is_built {
-        return faultless_skipped::skipped("32-bit programs are not built here");
-    }
+    let Some(program) = place.try_assemble_32_bit("narrow", NARROW) else {
+        return faultless_skipped::skipped("32-bit programs are not built or not run here");
+    };
     let running = Running::start(&mut Command::new(&program));
     let report = report(&check(&["--json", "--pid", &running.pid()]).output().unwrap());
     for instrument in ["heap", "heap --stop", "faults", "churn --malloc"] {

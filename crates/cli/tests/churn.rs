@@ -413,15 +413,9 @@ _start: movl $200, %esi
 #[test]
 fn a_32_bit_program_whose_calls_are_not_seen_is_not_called_quiet() {
     let place = Place::new("narrow");
-    let [source, object, program] = ["narrow.s", "narrow.o", "narrow"].map(|name| place.file(name));
-    fs::write(&source, NARROW).unwrap();
-    let runs =
-        |name: &str, words: &[&str]| Command::new(name).args(words).status().is_ok_and(|end| end.success());
-    let is_built = runs("as", &["--32", "-o", &object, &source])
-        && runs("ld", &["-m", "elf_i386", "-o", &program, &object]);
-    if !is_built || !runs(&program, &[]) {
+    let Some(program) = place.try_assemble_32_bit("narrow", NARROW) else {
         return faultless_skipped::skipped("32-bit programs are not built or not run here");
-    }
+    };
     for mechanism in ["tracepoints", "seccomp", "ptrace"] {
         let started = ["--by", mechanism, "--", &program];
         let by_shell = ["--by", mechanism, "--", "sh", "-c", "\"$0\"; exit 0", &program];

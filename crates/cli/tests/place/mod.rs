@@ -50,6 +50,23 @@ impl Place {
     pub fn try_compile(&self, name: &str, source: &str, options: &[&str]) -> Option<String> {
         compile(&self.0, name, source, options).ok()
     }
+
+    /// The path of a 32-bit program that is assembled of this source; none where such are not built, or do not run.
+    pub fn try_assemble_32_bit(&self, name: &str, source: &str) -> Option<String> {
+        let assembled = |name: &str, source: &str| {
+            let source = self.write(&format!("{name}.s"), source);
+            let (object, program) = (self.file(&format!("{name}.o")), self.file(name));
+            let is_done = succeeds("as", &["--32", "-o", &object, &source])
+                && succeeds("ld", &["-m", "elf_i386", "-o", &program, &object]);
+            is_done.then_some(program)
+        };
+        let ends = assembled("ends", ".globl _start\n_start: movl $1, %eax\n xorl %ebx, %ebx\n int $0x80\n")?;
+        if succeeds(&ends, &[]) { assembled(name, source) } else { None }
+    }
+}
+
+fn succeeds(program: &str, words: &[&str]) -> bool {
+    Command::new(program).args(words).status().is_ok_and(|status| status.success())
 }
 
 impl Drop for Place {
