@@ -109,19 +109,19 @@ impl Central {
         let shard = &self.shards[index];
         // ORDERING: Relaxed; the bound is only read to visit all shards, whose parts have locks of their own.
         if index >= self.shards_used.load(Ordering::Relaxed) {
-            self.open_shard(index);
-            // Writes, changing nothing: a page that is read first is faulted in twice.
-            _ = shard.out_bytes.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+            self.open_shard(index, shard);
         }
         shard
     }
 
     #[cold]
-    fn open_shard(&self, index: usize) {
+    fn open_shard(&self, index: usize, shard: &Shard) {
         let _opening = self.opening.lock();
         // ORDERING: Relaxed, as in `shard`; the lock makes writers take turns.
         let used = self.shards_used.load(Ordering::Relaxed);
         self.shards_used.store(used.max(index + 1), Ordering::Relaxed);
+        // Writes, changing nothing: a page that is read first is faulted in twice. ORDERING: Relaxed; a statistic.
+        _ = shard.out_bytes.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     fn shards_in_use(&self) -> &[Shard] {

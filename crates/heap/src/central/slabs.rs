@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn the_slab_with_most_free_blocks_moves_to_another_shard() {
         let (heap, class) = (Heap::boxed(), size_class::class_of(512).unwrap());
-        heap.central.open_shard(1);
+        heap.central.shard(1);
         let in_slab = size_class::slab_blocks(class) as usize;
         let blocks: Vec<usize> = (0..2 * in_slab).map(|_| heap.allocate_small(None, class)).collect();
         let go = blocks[..1].iter().chain(&blocks[in_slab + 28..]);
