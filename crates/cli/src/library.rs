@@ -47,7 +47,7 @@ pub fn demo(directory: &Path) -> Result<Command, Failure> {
         .ok_or_else(|| Failure::Failed("this build carries no demo; name a command".into()))?;
     let program = faultless_bundle::workload_into(directory, workload)
         .map_err(|error| unwritten("the demo", directory, &error))?;
-    Ok(Command { program, arguments: vec![DEMO.into()], input: None, limit: None })
+    Ok(Command::new(program, vec![DEMO.into()]))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub fn find(words: Vec<OsString>) -> Result<Command, Failure> {
     let Some(name) = words.first() else { return Err(Failure::Usage("no command was given".into())) };
     let shown = name.to_string_lossy().into_owned();
     let program = program::find(name).map_err(|error| Failure::of_lookup(&shown, error))?;
-    Ok(Command { program, arguments: words, input: None, limit: None })
+    Ok(Command::new(program, words))
 }
 
 /// Why the first look of a tool that compares whole runs has no result; who had to interrupt it is told what helps.

@@ -43,6 +43,12 @@ pub struct Command {
 }
 
 impl Command {
+    /// Of this program, with all arguments, the name first: it reads nothing and goes on to its own end.
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>, arguments: Vec<OsString>) -> Self {
+        Self { program: program.into(), arguments, input: None, limit: None }
+    }
+
     /// The name that it was called by, for messages.
     #[must_use]
     pub fn name(&self) -> String {

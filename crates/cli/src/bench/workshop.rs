@@ -50,7 +50,7 @@ impl Workshop<'_> {
             .map_err(|error| library::unwritten(&cell.workload, self.directory, &error))?;
         let mut arguments = self.arguments(cell, &cell.workload);
         arguments.extend(cell.variant.clone().map(OsString::from));
-        Ok(Job::new(Command { program, arguments, input: None, limit: None }, true))
+        Ok(Job::new(Command::new(program, arguments), true))
     }
 
     /// `NAME THREADS SIZE IDLE_MS`.
@@ -90,12 +90,8 @@ impl Workshop<'_> {
             fs::create_dir(&place)?;
             fs::write(place.join("Bursts.java"), BURSTS)?;
             let words: [&Path; 4] = [Path::new("javac"), Path::new("-d"), &place, &place.join("Bursts.java")];
-            let compile = Command {
-                program: java.home.join("bin/javac"),
-                arguments: words.iter().map(OsString::from).collect(),
-                input: None,
-                limit: None,
-            };
+            let arguments = words.iter().map(OsString::from).collect();
+            let compile = Command::new(java.home.join("bin/javac"), arguments);
             let compiled = match command::run(&compile, &own_environment(), self.signals) {
                 Ok(run) => run,
                 Err(error) => return Ok(Err(Failure::of_run("javac", error))),
@@ -110,7 +106,7 @@ impl Workshop<'_> {
         arguments.extend([OsString::from("-cp"), place.into_os_string()]);
         arguments.extend(self.arguments(cell, "Bursts"));
         arguments.push(form.into());
-        let command = Command { program: java.home.join("bin/java"), arguments, input: None, limit: None };
+        let command = Command::new(java.home.join("bin/java"), arguments);
         Ok(Ok(Job::new(command, true)))
     }
 }
@@ -123,7 +119,7 @@ fn own_environment() -> Environment {
 #[must_use]
 pub fn shell(script: &str) -> Command {
     let arguments = ["sh", "-c", script].map(OsString::from).to_vec();
-    Command { program: "/bin/sh".into(), arguments, input: None, limit: None }
+    Command::new("/bin/sh", arguments)
 }
 
 #[cfg(test)]

@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn command() -> Command {
-        Command { program: "/bin/true".into(), arguments: Vec::new(), input: None, limit: None }
+        Command::new("/bin/true", Vec::new())
     }
 
     fn job(reports: bool) -> Job {
