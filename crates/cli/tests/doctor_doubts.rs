@@ -102,7 +102,7 @@ fn a_server_is_looked_at_when_its_time_is_over_and_then_ended() {
     let mut command = tool::faultless(&["doctor", "-n", "1", "--json", "--for", "2s", "--", &program]);
     let output = command.env("TMPDIR", place.0.join("tmp")).stdin(Stdio::null()).output().unwrap();
     let report = json(&output);
-    let (sentence, remarks) = said(&report);
+    let (_, remarks) = said(&report);
     assert!(remarks.contains("ended by its time limit (exit status 124)"), "{remarks}");
     let arms = report["arms"].as_array().unwrap();
     let of_first_run = |arm: &Value, figure: &str| arm["runs"][0][figure].as_u64().unwrap();
@@ -111,11 +111,9 @@ fn a_server_is_looked_at_when_its_time_is_over_and_then_ended() {
         (Some("libc as is"), Some(false))
     );
     assert!(of_first_run(&arms[0], "final_rss_bytes") > 40_000_000, "{report}");
-    let says = "Nothing that was tried takes less time or a lower peak, which proves little";
-    assert!(
-        sentence.starts_with(says) && sentence.contains("Faultless") && sentence.contains("to the end, not"),
-        "{sentence}"
-    );
+    // What the sentence says of its time is chance: a run takes 30 ms.
+    let freed = arms.iter().find(|arm| arm["name"] == "Faultless").unwrap();
+    assert!(of_first_run(freed, "final_rss_bytes") < 20_000_000, "{report}");
 }
 
 #[test]

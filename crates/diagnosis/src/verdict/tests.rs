@@ -247,6 +247,17 @@ fn in_doubt_it_says_so_whatever_the_figures_say() {
     let sentence = judge_in(Scope::Doubtful, &arms(120_000)).unwrap().sentence;
     assert!(sentence.starts_with("Nothing that was tried helps, which proves little"), "{sentence}");
     assert!(!sentence.contains("leave") && !sentence.contains("takes them away"), "{sentence}");
+    let sentence = judge_in(
+        Scope::Doubtful,
+        &[
+            arm("libc as is", Role::AsIs, runs(1.0, 13_000, 56, 52)),
+            arm("Faultless", Role::Faultless, under_faultless(1.0, 13_000, 56, 35)),
+        ],
+    )
+    .unwrap()
+    .sentence;
+    let says = "Nothing that was tried takes less time or a lower peak, which proves little; Faultless";
+    assert!(sentence.starts_with(says) && sentence.contains("to the end, not"), "{sentence}");
 }
 
 fn killed(mut runs: Vec<Measurement>) -> Vec<Measurement> {
