@@ -135,6 +135,13 @@ static void buffers_where_others_were(void) {
     }
     expect_within(start, live + live / 4 + 2 * MIB, "buffers where other blocks were");
 }
+static size_t locked_bytes(void) {
+    char text[4096];
+    read_text("/proc/self/status", text, sizeof text);
+    char *line = strstr(text, "VmLck:");
+    CHECK(line != NULL, "status has no line VmLck");
+    return strtoul(line + strlen("VmLck:"), NULL, 10) * KIB;
+}
 static void locked_page(void) {
     size_t start = rss_bytes();
     unsigned char *p = malloc(64 * MIB);
@@ -146,6 +153,7 @@ static void locked_page(void) {
     free(p);
     malloc_trim(0);
     expect_within(start, 2 * MIB, "64 MiB with one locked page, freed");
+    CHECK(!preloaded() || locked_bytes() == 0, "%zu KiB count as locked", locked_bytes() / KIB);
     p = calloc(1, 64 * MIB);
     for (size_t i = 0; i < 64 * MIB; i += 4096) CHECK(p[i] == 0, "calloc gives byte %zu as %d", i, p[i]);
     free(p);

@@ -13,8 +13,6 @@ pub use moving::{Moved, move_pages, note_overcommit};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTNEED: usize = 4;
-/// Since Linux 5.18.
-const MADV_DONTNEED_LOCKED: usize = 24;
 const MADV_DONTDUMP: usize = 16;
 const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.
@@ -192,10 +190,11 @@ pub unsafe fn purge(address: usize, bytes: usize) -> bool {
         return false;
     }
     // SAFETY: the caller gives the contents up.
-    let give_back = || unsafe {
-        // The second call also takes locked pages. Who locks all memory wants no faults, and would fault it in again.
-        advise(address, bytes, MADV_DONTNEED).is_ok()
-            || (!locks_all() && advise(address, bytes, MADV_DONTNEED_LOCKED).is_ok())
+    let discard = || unsafe { advise(address, bytes, MADV_DONTNEED) };
+    // Who freed locked pages needs them locked no more. Who locks all memory wants no faults, and would fault it in again.
+    let give_back = || match discard() {
+        Err(Errno::EINVAL) => !locks_all() && unlock(address, bytes) && discard().is_ok(),
+        result => result.is_ok(),
     };
     if known == PURGES_CLEAR {
         return give_back();
@@ -231,6 +230,12 @@ const PURGES_DO_NOTHING: u8 = 2;
 unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's contract is the same.
     Errno::check(unsafe { syscall(number::MADVISE, [address, bytes, advice, 0, 0, 0]) })
+}
+
+/// `munlock`. False: a filter refused it.
+fn unlock(address: usize, bytes: usize) -> bool {
+    // SAFETY: which pages are locked changes no contents.
+    Errno::check(unsafe { syscall(number::MUNLOCK, [address, bytes, 0, 0, 0, 0]) }).is_ok()
 }
 
 /// Discards what the page at an address holds, unless it is locked. Returns whether it is not; also true where the kernel does not tell.

@@ -23,6 +23,7 @@ pub mod number {
     pub const GETRUSAGE: usize = 98;
     pub const FSTATFS: usize = 138;
     pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -51,6 +52,7 @@ pub mod number {
     pub const RT_SIGTIMEDWAIT: usize = 137;
     pub const GETRUSAGE: usize = 165;
     pub const PRCTL: usize = 167;
+    pub const MUNLOCK: usize = 229;
     pub const MREMAP: usize = 216;
     #[cfg(test)]
     pub const MINCORE: usize = 232;
