@@ -61,6 +61,11 @@ fn a_child_of_vfork_that_limits_itself_leaves_its_parents_heap_as_it_is() {
 }
 
 #[test]
+fn a_child_of_vfork_that_limits_itself_may_have_its_parents_number_in_a_namespace_of_its_own() {
+    Program::new("limit_in_vfork.c").argument("namespace").passes();
+}
+
+#[test]
 fn a_daemon_that_limits_its_addresses_has_room_for_its_own_mappings() {
     Program::new("limit_in_daemon.c").passes();
 }

@@ -248,12 +248,15 @@ pub fn end_before_another() {
 
 /// Whether this process is the one that the memory is of: a child of `vfork` has its parent's.
 pub fn is_own_process() -> bool {
+    /// In a namespace of its own a child of `vfork` has this number, as its parent may in another.
+    const FIRST: u32 = 1;
+    let own = os::process_id();
     // ORDERING: Relaxed; written before the process had another thread.
-    if PROCESS.load(Ordering::Relaxed) == os::process_id() {
-        return true;
+    if PROCESS.load(Ordering::Relaxed) == own {
+        return own != FIRST || os::is_thread_of_libc() != Some(false);
     }
     // A fork inside libc, as `daemon`'s, told nobody.
-    let is_forked = os::is_thread_of_libc();
+    let is_forked = os::is_thread_of_libc() == Some(true);
     if is_forked {
         note_process();
     }

@@ -22,15 +22,15 @@ pub fn thread_id() -> u32 {
 }
 
 /// Whether libc's `fork` or `pthread_create` made this thread, or it is a program's first: the kernel is to clear a word of libc's at its
-/// end then, and not at that of a child of `vfork`. False where the kernel does not say.
-pub fn is_thread_of_libc() -> bool {
+/// end then, and not at that of a child of `vfork`. `None` where the kernel does not say.
+pub fn is_thread_of_libc() -> Option<bool> {
     const PR_GET_TID_ADDRESS: usize = 40;
     let mut address = 0_usize;
     // SAFETY: the kernel writes an address there.
     let answer = unsafe {
         syscall(number::PRCTL, [PR_GET_TID_ADDRESS, (&raw mut address).expose_provenance(), 0, 0, 0, 0])
     };
-    answer == 0 && address != 0
+    (answer == 0).then_some(address != 0)
 }
 
 /// The thread pointers of the threads that end the process, or 0: a second one may find a mistake while the first is in a handler of
