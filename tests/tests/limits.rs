@@ -220,3 +220,8 @@ fn kernel_without_the_newer_calls_is_served() {
 fn clock_that_allocates_may_be_the_programs_own() {
     Program::new("own_clock.c").passes();
 }
+
+#[test]
+fn who_watches_madvise_in_libcs_code_hears_of_all_pages_that_go() {
+    Program::new("watched_advice.c").passes();
+}

@@ -2,6 +2,7 @@
 
 mod moving;
 
+use super::advice::{MADV_DONTNEED, announce, discard};
 use super::errno::Errno;
 use super::syscall::flag::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
@@ -12,7 +13,6 @@ use core::sync::atomic::{AtomicU8, Ordering};
 pub use moving::{Moved, move_pages, note_overcommit};
 
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-const MADV_DONTNEED: usize = 4;
 const MADV_DONTDUMP: usize = 16;
 const MADV_DODUMP: usize = 17;
 /// Since Linux 5.4.
@@ -190,7 +190,7 @@ pub unsafe fn purge(address: usize, bytes: usize) -> bool {
         return false;
     }
     // SAFETY: the caller gives the contents up.
-    let discard = || unsafe { advise(address, bytes, MADV_DONTNEED) };
+    let discard = || unsafe { discard(address, bytes) };
     // Who freed locked pages needs them locked no more. Who locks all memory wants no faults, and would fault it in again.
     let give_back = || match discard() {
         Err(Errno::EINVAL) => !locks_all() && unlock(address, bytes) && discard().is_ok(),
@@ -270,9 +270,12 @@ fn locks_all() -> bool {
 /// # Safety
 /// The range is committed, and nobody needs its contents.
 pub unsafe fn renew(address: usize, bytes: usize) -> bool {
-    !refused(Call::Purge)
-        && !refused(Call::Renew)
-        && map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
+    if refused(Call::Purge) || refused(Call::Renew) {
+        return false;
+    }
+    // SAFETY: the caller gives the contents up.
+    unsafe { announce(address, bytes) };
+    map(address, bytes, PROT_READ_WRITE, MAP_FIXED).is_some()
 }
 
 /// What the kernel may do with huge pages in a range.

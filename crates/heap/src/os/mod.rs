@@ -1,9 +1,10 @@
 //! The operating system: the only module that calls it.
 //!
 //! Memory and futex calls are raw system calls, so that they neither touch `errno` (POSIX: `free` preserves it)
-//! nor pass through functions that a sanitizer or another preload replaces. Time comes from the kernel's object in the process, thread
-//! keys from libc, because these answer without entering the kernel.
+//! nor pass through functions that a sanitizer or another preload replaces; who changes libc's `madvise` itself hears of it (`advice`).
+//! Time comes from the kernel's object in the process, thread keys from libc, because these answer without entering the kernel.
 
+mod advice;
 mod control_group;
 mod descriptor;
 pub mod elf;

@@ -1,5 +1,6 @@
 //! Threads of ours that nobody waits for: how they are started, and what becomes of the process when one ends last.
 
+use super::advice::find_libc_advise;
 use super::elf;
 use super::process::{process_id, thread_id};
 use super::syscall::{number, syscall};
@@ -108,6 +109,7 @@ pub fn find_libc_create() {
         let Some(create) = object.find(OWN).and_then(|_| object.find(c"pthread_create")) else {
             return false;
         };
+        find_libc_advise(&object);
         let least_stack = object.find(c"__pthread_get_minstack");
         // ORDERING: Relaxed, both; an address of code that was there before it was written, the same whoever finds it.
         LIBC_CREATE.store(core::ptr::with_exposed_provenance_mut(create), Ordering::Relaxed);

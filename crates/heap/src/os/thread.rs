@@ -326,6 +326,15 @@ pub(super) fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
     }
 }
 
+/// What a function of libc says that answers 0, or sets `errno`, which is left as it was.
+pub(super) fn failing(act: impl FnOnce() -> c_int) -> Result<usize, Errno> {
+    keeping_errno(|| match act() {
+        0 => Ok(0),
+        // SAFETY: as in `keeping_errno`.
+        _ => Err(Errno(unsafe { __errno_location().read() })),
+    })
+}
+
 /// Blocks signals besides those that are blocked.
 pub(super) const SIG_BLOCK: usize = 0;
 /// Blocks these signals and no others.

@@ -1,5 +1,6 @@
 //! Pages are moved by their page tables, mapping by mapping.
 
+use super::super::advice::announce;
 use super::super::errno::Errno;
 use super::super::file::read;
 use super::super::page_bytes;
@@ -118,10 +119,16 @@ unsafe fn move_mapping(from: usize, to: usize, bytes: usize) -> Moved {
         unsafe { unmap(to, bytes) };
         return keep_target(to, bytes);
     }
+    // SAFETY: as above.
+    unsafe { announce(to, bytes) };
     let args = [from, bytes, bytes, MREMAP_MOVE_FIXED_DONTUNMAP, to, 0];
     // SAFETY: the caller owns both ranges; DONTUNMAP keeps the source mapped.
     match Errno::check(unsafe { syscall(number::MREMAP, args) }) {
-        Ok(place) if place == to => Moved::Done,
+        Ok(place) if place == to => {
+            // SAFETY: what the source held is at the target.
+            unsafe { announce(from, bytes) };
+            Moved::Done
+        }
         // Flags are looked at first. Unknown before Linux 5.7 and to valgrind, which may not know MAP_FIXED_NOREPLACE either; or a
         // filter refuses.
         Err(Errno::EINVAL | Errno::EPERM | Errno::ENOSYS) => Moved::Refused,
