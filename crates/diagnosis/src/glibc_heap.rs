@@ -14,6 +14,7 @@ mod chunks;
 pub mod made;
 pub mod mapped;
 mod owners;
+pub mod page_states;
 pub mod pages;
 mod parameters;
 pub mod sizes;

@@ -125,9 +125,23 @@ impl HeapView {
         self.walks.iter().map(|walk| walk.changed_caches).sum()
     }
 
-    /// What those mean for the figures, as a remark.
-    #[must_use]
-    pub fn on_changed_caches(&self) -> Option<String> {
+    /// What the walk means for its figures, and for the process, as remarks.
+    pub fn on_walk(&self) -> impl Iterator<Item = String> {
+        self.on_changed_caches().into_iter().chain(self.on_swapped())
+    }
+
+    fn on_swapped(&self) -> Option<String> {
+        let swapped = self.walks.iter().map(|walk| walk.total.holding.swapped_bytes).sum();
+        (swapped > 0).then(|| {
+            format!(
+                "{} of the heaps were in swap. The walk brought in the pages with heads of blocks, and others went out for them \
+                 where memory is limited; resident and in swap is what was so before it.",
+                size(swapped)
+            )
+        })
+    }
+
+    fn on_changed_caches(&self) -> Option<String> {
         let changed = self.changed_caches();
         let cure = match (&self.source, self.pid) {
             (Source::Process(None), Some(pid)) => {
@@ -180,6 +194,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn pages_that_the_walk_brought_in_from_swap_are_a_remark() {
+        let mut view = with_changed_caches(Source::Process(None), 0);
+        assert_eq!(view.on_walk().count(), 0);
+        view.walks[0].total.holding.swapped_bytes = 90 << 20;
+        for text in [table::text(&view, false, Some(1000)), json::json(&view)] {
+            assert!(text.contains("90 MiB of the heaps were in swap."), "{text}");
+        }
+    }
+
+    #[test]
     fn what_a_forked_process_shares_is_a_remark_where_it_is_much_of_what_is_free() {
         let mut view = with_changed_caches(Source::Process(None), 0);
         view.walks[0].total.holding.whole_free_bytes = 90 << 20;
@@ -203,7 +227,7 @@ pub(crate) mod tests {
         }
         let stop = Stop { stood: Duration::from_secs(2), moving_threads: 0, overdue_arenas: 1 };
         let ran_on = with_changed_caches(Source::Process(Some(stop)), 1);
-        let remark = ran_on.on_changed_caches().unwrap();
+        let remark = ran_on.on_walk().next().unwrap();
         assert!(remark.starts_with("The malloc caches of 1 thread changed") && !remark.contains("--stop"));
         let at_rest = table::text(&with_changed_caches(Source::Process(None), 0), false, None);
         assert!(at_rest.contains("Nearly all") && !at_rest.contains("changed"), "{at_rest}");

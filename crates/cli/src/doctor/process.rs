@@ -56,7 +56,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     let heap = heap::process::look(&process, Manner::Running);
     let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
     remarks.extend(map.remarks.iter().cloned());
-    remarks.extend(heap.as_ref().and_then(HeapView::on_changed_caches));
+    remarks.extend(heap.iter().flat_map(HeapView::on_walk));
     let command = words(&process);
     let consultation = ProcessConsultation {
         pid,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use faultless_diagnosis::glibc_heap::arenas::Data;
 use faultless_diagnosis::glibc_heap::choice::{self, Outcome};
+use faultless_diagnosis::glibc_heap::page_states::PageStates;
 use faultless_diagnosis::glibc_heap::pages::Pages;
 use faultless_diagnosis::glibc_heap::{Area, Memory, PAGE_BYTES, Page, area_of, areas, walk};
 use faultless_probe::loader;
@@ -75,7 +76,12 @@ fn look_once(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let mappings = subject::mappings(process, "maps")?;
     let version = libraries(&mappings, process).iter().find_map(|library| version_of(process, library));
     let host = Host::find(process, &mappings);
-    let known = Known { process, memory: &memory, pagemap: &pagemap, version, host };
+    let mut known = Known { process, memory: &memory, pagemap: &pagemap, version, host, before: None };
+    let status = process.text("status").map_err(Failure::of_process)?;
+    if status::bytes_of_field(&status, "VmSwap").is_some_and(|bytes| bytes > 0) {
+        let areas = areas(&mappings);
+        known.before = PageStates::of(&LiveMemory { known: &known, areas: Vec::new(), until: None }, &areas);
+    }
     let began = Instant::now();
     let (mut seen, source) = match manner {
         Manner::Standing => see_standing(&known)?,
@@ -150,6 +156,8 @@ struct Known<'process> {
     pagemap: &'process PageMap,
     version: Option<(u32, u32)>,
     host: Option<Host>,
+    /// Which pages had memory before any was read, where some were in swap.
+    before: Option<PageStates>,
 }
 
 /// Stops after which a process in which no arena was found has none.
@@ -382,10 +390,16 @@ impl Memory for LiveMemory<'_> {
     }
 
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
-        Some(self.known.pagemap.states(address, count).unwrap_or_default())
+        Some(match &self.known.before {
+            Some(before) => before.pages(address, count),
+            None => self.known.pagemap.states(address, count).unwrap_or_default(),
+        })
     }
 
     fn next_present(&self, address: u64, end: u64) -> u64 {
-        self.known.pagemap.next_present(address, end).unwrap_or(address)
+        match &self.known.before {
+            Some(before) => before.next_present(address, end),
+            None => self.known.pagemap.next_present(address, end).unwrap_or(address),
+        }
     }
 }

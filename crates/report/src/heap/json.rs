@@ -42,7 +42,7 @@ pub fn json(report: &HeapView) -> String {
         "walks": report.walks.iter().map(|of_libc| walk(of_libc, !report.is_static)).collect::<Vec<_>>(),
         "other_allocator": other,
         "faultless": report.faultless.as_ref().map(faultless),
-        "remarks": report.remarks.iter().cloned().chain(report.on_changed_caches()).collect::<Vec<_>>(),
+        "remarks": report.remarks.iter().cloned().chain(report.on_walk()).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
 }

@@ -75,7 +75,7 @@ pub fn text(report: &HeapView, all: bool, columns: Option<usize>) -> String {
     if !report.walks.is_empty() {
         parts.push(fit(LEGEND.to_owned()));
     }
-    parts.extend(report.on_changed_caches().map(fit));
+    parts.extend(report.on_walk().map(fit));
     parts.extend(report.remarks.iter().map(|remark| fit(plain(remark))));
     let mut text = parts.join("\n\n");
     text.push('\n');
