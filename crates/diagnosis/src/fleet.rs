@@ -429,7 +429,7 @@ fn in_us(seconds: f64) -> u64 {
 
 fn add(sum: &mut Option<u64>, more: Option<u64>) {
     if let Some(more) = more {
-        *sum = Some(sum.unwrap_or(0) + more);
+        *sum = Some(sum.unwrap_or(0).saturating_add(more));
     }
 }
 

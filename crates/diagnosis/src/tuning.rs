@@ -78,8 +78,8 @@ pub fn derive(evidence: &Evidence<'_>) -> Tuning {
     let Some(report) = evidence.report else { return without_report(evidence) };
     let mut tuning = Tuning::default();
     let reports = || evidence.others.iter().chain([report]);
-    let total_bytes: u64 =
-        reports().flat_map(|report| &report.large_bins).map(LargeBin::repeated_bytes).sum();
+    let bins = reports().flat_map(|report| &report.large_bins);
+    let total_bytes = bins.map(LargeBin::repeated_bytes).fold(0, u64::saturating_add);
     // The last of those with the same setting is taken: the one with the largest heap.
     let needed_most = |part_of: &dyn Fn(&HeapReport, &[LargeBin]) -> Option<Part>| {
         let of_each = reports().filter_map(|of| {
@@ -249,6 +249,14 @@ pub(crate) mod tests {
         let tuning = derived(&report);
         assert_eq!(tuning.parts, []);
         assert_eq!(tuning.remarks.len(), 2);
+    }
+
+    #[test]
+    fn what_is_asked_for_again_may_be_more_bytes_than_can_be_counted() {
+        let counted = bin(1 << 40, 1 << 40, 1);
+        let report =
+            HeapReport { large_bins: vec![counted, bin(4 * MIB, 3002, 4), counted], ..HeapReport::default() };
+        assert_eq!(shown(&derived(&report))[0], "MALLOC_MMAP_MAX_=0");
     }
 
     #[test]

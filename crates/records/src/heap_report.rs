@@ -55,6 +55,9 @@ impl LargeBin {
 /// The first line of every report.
 const HEADER: &str = "faultless-report 1";
 
+/// No process has so many bytes, blocks or threads: a line with such a number is damaged, and passed over.
+const TOO_MANY: u64 = 1 << 56;
+
 /// Reads a report; none when the text is not one of this format.
 #[must_use]
 pub fn parse(text: &str) -> Option<HeapReport> {
@@ -66,7 +69,8 @@ pub fn parse(text: &str) -> Option<HeapReport> {
     for line in lines {
         let mut words = line.split_ascii_whitespace();
         let Some(key) = words.next() else { continue };
-        let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        let number = |word: &str| word.parse().ok().filter(|number| *number < TOO_MANY);
+        let numbers: Vec<u64> = words.map_while(number).collect();
         match (key, numbers.as_slice()) {
             ("large", [smallest_bytes, largest_bytes, allocations, peak_live_bytes, ..]) => {
                 report.large_bins.push(LargeBin {
@@ -130,5 +134,7 @@ a_key_of_the_future 1 2 3
         assert_eq!(parse(""), None);
         assert_eq!(parse("faultless-report 2\n"), None);
         assert_eq!(parse("faultless-report 1\nlarge 1 2\nheap_peak_bytes\n"), Some(HeapReport::default()));
+        let damaged = format!("faultless-report 1\nlarge 1 2 3 {}\nthreads_peak {}\n", u64::MAX, 1_u64 << 56);
+        assert_eq!(parse(&damaged), Some(HeapReport::default()));
     }
 }

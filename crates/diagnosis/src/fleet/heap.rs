@@ -41,7 +41,7 @@ impl Heap {
     /// glibc's malloc, by the walks of `faultless heap`.
     #[must_use]
     pub fn of_glibc(walks: &[HeapWalk]) -> Self {
-        let sum = |figure: fn(&HeapWalk) -> u64| walks.iter().map(figure).sum::<u64>();
+        let sum = |figure: fn(&HeapWalk) -> u64| walks.iter().map(figure).fold(0, u64::saturating_add);
         let residency_is_known = walks.iter().all(|walk| walk.residency_is_known);
         let trapped = [
             ("returnable", sum(|walk| walk.total.returnable_bytes)),
@@ -52,7 +52,7 @@ impl Heap {
         Self {
             allocator: GLIBC.to_owned(),
             processes: 1,
-            used_bytes: Some(sum(|walk| walk.total.used_bytes() + walk.mapped.bytes)),
+            used_bytes: Some(sum(|walk| walk.total.used_bytes().saturating_add(walk.mapped.bytes))),
             free_bytes: Some(sum(|walk| walk.total.free_bytes())),
             resident_bytes: residency_is_known
                 .then(|| sum(|walk| walk.total.holding.resident_bytes + walk.mapped.resident_bytes)),
@@ -65,10 +65,10 @@ impl Heap {
     /// Faultless, by the page that it publishes, and what was counted from outside: free spans and caches may have memory or not.
     #[must_use]
     pub fn of_faultless(page: &FaultlessPage, resident_bytes: u64) -> Self {
-        let free = page.cached_bytes() + page.free_in_slabs_bytes() + page.dirty_bytes;
+        let free = [page.cached_bytes(), page.free_in_slabs_bytes(), page.dirty_bytes];
         Self {
             used_bytes: Some(page.used_bytes()),
-            free_bytes: Some(free),
+            free_bytes: Some(free.into_iter().fold(0, u64::saturating_add)),
             resident_bytes: Some(resident_bytes),
             purged_bytes: Some(page.purged_bytes),
             ..Self::of_another("faultless")
@@ -89,7 +89,7 @@ impl Heap {
         }
         for (kind, more) in &other.trapped_bytes {
             match self.trapped_bytes.iter_mut().find(|(known, _)| known == kind) {
-                Some((_, sum)) => *sum += more,
+                Some((_, sum)) => *sum = sum.saturating_add(*more),
                 None => self.trapped_bytes.push((kind, *more)),
             }
         }
@@ -99,6 +99,9 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::glibc_heap::made::{Made, chunks_of};
+    use faultless_records::faultless_page::Class;
+    use faultless_records::glibc_heap::LAYOUTS;
 
     #[test]
     fn what_one_process_does_not_tell_is_left_out_of_the_sum() {
@@ -125,5 +128,18 @@ mod tests {
         let heap = Heap::of_faultless(&page, 4120);
         assert_eq!((heap.used_bytes, heap.free_bytes, heap.purged_bytes), (Some(4096), Some(100), Some(7)));
         assert!(heap.resident_bytes == Some(4120) && heap.trapped_bytes.is_empty());
+    }
+
+    #[test]
+    fn sums_of_what_no_process_can_have_end_at_the_largest_number() {
+        let page = FaultlessPage { large_bytes: u64::MAX, dirty_bytes: u64::MAX, ..FaultlessPage::default() };
+        let cached = Class { block_bytes: 64, cached: u64::MAX, slabs: 1, ..Class::default() };
+        let heap = Heap::of_faultless(&FaultlessPage { classes: vec![cached], ..page }, 4120);
+        let mut sum = heap.clone();
+        sum.merge(&heap);
+        assert_eq!((sum.used_bytes, sum.free_bytes), (Some(u64::MAX), Some(u64::MAX)));
+        let mut walk = Made::new(&LAYOUTS[0], &chunks_of(&LAYOUTS[0])).walked(&LAYOUTS[0]);
+        walk.mapped.bytes = u64::MAX;
+        assert_eq!(Heap::of_glibc(&[walk]).used_bytes, Some(u64::MAX));
     }
 }
