@@ -139,9 +139,16 @@ impl Outlets {
 
     /// Hands on what is written so far, as far as it is taken at once.
     pub fn flush(&mut self) {
-        if let Some((reader, _)) = &mut self.reader {
-            let written = reader.write();
-            self.note_reader(written);
+        if let Some((reader, _)) = &mut self.reader
+            && let Err(error) = reader.write()
+        {
+            let failure = match error.kind() {
+                // Who has read enough of a pipe just goes.
+                io::ErrorKind::BrokenPipe => Failure::of_output(&error),
+                _ => reader.failure(&error),
+            };
+            self.reader = None;
+            self.failure.get_or_insert(failure);
         }
         if let Some(recording) = &mut self.recording
             && let Err(error) = recording.write()
@@ -210,19 +217,5 @@ impl Outlets {
     pub fn finish(mut self) -> Result<(), Failure> {
         self.flush();
         self.failure.map_or(Ok(()), Err)
-    }
-
-    fn note_reader(&mut self, written: io::Result<()>) {
-        let (Err(error), Some((mut reader, _))) =
-            (written.as_ref(), self.reader.take_if(|_| written.is_err()))
-        else {
-            return;
-        };
-        // Who has read enough of a pipe just goes.
-        let failure = match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::of_output(error),
-            _ => reader.failure(error),
-        };
-        self.failure.get_or_insert(failure);
     }
 }
