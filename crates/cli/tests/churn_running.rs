@@ -15,7 +15,7 @@ use faultless_probe::process_list;
 use faultless_probe::tracefs::Tracefs;
 use place::Place;
 use running::{Running, SOON, stopped, wait_until};
-use tool::{assert_refused, errors, json, probed};
+use tool::{assert_refused, errors, json, probed, was_permitted};
 
 /// Calls malloc and free 500 times a second in each thread.
 const STEADY: &str = r"
@@ -110,8 +110,7 @@ fn a_process_that_is_stopped_is_said_to_be() {
         let pid = running.pid();
         let words = [&["churn", "--json", "--for", "100ms", "--pid", &pid], words].concat();
         let output = tool::faultless(&words).output().unwrap();
-        if !output.status.success() {
-            faultless_skipped::skipped(errors(&output));
+        if !was_permitted(&output) {
             continue;
         }
         let says = format!("is stopped (state T) and does nothing until it goes on: kill -CONT {pid}\n");
@@ -128,8 +127,7 @@ fn children_from_before_are_said_not_to_be_seen() {
     for way in ["ptrace", "mmap-records"] {
         let words = ["churn", "--json", "--for", "50ms", "--by", way, "--pid", &running.pid()];
         let output = tool::faultless(&words).output().unwrap();
-        if !output.status.success() {
-            faultless_skipped::skipped(errors(&output));
+        if !was_permitted(&output) {
             continue;
         }
         let remarks = json(&output)["remarks"].to_string();

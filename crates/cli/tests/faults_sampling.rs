@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use place::Place;
 use running::{Running, stopped};
-use tool::{errors, json};
+use tool::{errors, json, was_permitted};
 
 /// 60 threads fault all at once, six times, with pauses that are long enough for finer sampling.
 const BURSTS: &str = r"
@@ -38,8 +38,8 @@ fn faults_of_many_threads_are_counted_once_while_the_sampling_changes() {
     let place = Place::new("bursts");
     let program = place.compile("bursts", BURSTS, &["-pthread"]);
     let output = tool::faultless(&["faults", "--json", "--", &program]).output().unwrap();
-    if !output.status.success() {
-        return faultless_skipped::skipped(errors(&output));
+    if !was_permitted(&output) {
+        return;
     }
     let value = json(&output);
     let agreement = &value["agreement"];
@@ -78,8 +78,8 @@ fn who_always_takes_the_same_fault_of_short_processes_is_not_accused_of_all() {
     let place = Place::new("short");
     let program = place.compile("short", SHORT, &[]);
     let output = tool::faultless(&["faults", "--every", "53", "--", &program]).output().unwrap();
-    if !output.status.success() {
-        return faultless_skipped::skipped(errors(&output));
+    if !was_permitted(&output) {
+        return;
     }
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("\nNo function stands out for certain: up to "), "{text}");
@@ -117,8 +117,8 @@ fn where_files_are_few_fewer_periods_are_chosen_from() {
     let words = ["faults", "--json", "--for", "1s", "--pid", &crowd.pid()];
     let output = tool::after(limit, &words).output().unwrap();
     assert!(!errors(&output).contains("too many open files"), "{}", errors(&output));
-    if !output.status.success() {
-        return faultless_skipped::skipped(errors(&output));
+    if !was_permitted(&output) {
+        return;
     }
     let value = json(&output);
     assert!(value["agreement"]["in_programs"]["minor"].as_u64() > Some(1000), "{value:#}");
@@ -130,8 +130,8 @@ fn a_process_that_is_stopped_is_said_to_be() {
     let pid = running.pid();
     let words = ["faults", "--json", "--for", "100ms", "--pid", &pid];
     let output = tool::faultless(&words).output().unwrap();
-    if !output.status.success() {
-        return faultless_skipped::skipped(errors(&output));
+    if !was_permitted(&output) {
+        return;
     }
     let says = format!("is stopped (state T) and does nothing until it goes on: kill -CONT {pid}\n");
     assert!(errors(&output).contains(&says), "{}", errors(&output));
@@ -179,8 +179,8 @@ fn a_process_that_a_debugger_holds_is_said_to_be_held() {
     let says =
         format!("cannot trace process {}: process {tracer} traces it already (end that)\n", held.trim());
     assert!(errors(&refused).ends_with(&says), "{}", errors(&refused));
-    if !output.status.success() {
-        return faultless_skipped::skipped(errors(&output));
+    if !was_permitted(&output) {
+        return;
     }
     let says = format!("is held by its tracer, process {tracer} (debugger), and does nothing");
     assert!(errors(&output).contains(&says), "{}", errors(&output));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use place::Place;
 use running::{Running, send, state, wait_until};
-use tool::{after, assert_misused, assert_refused, errors, faultless, text};
+use tool::{after, assert_misused, assert_refused, errors, faultless, text, was_permitted};
 
 /// The commands that read saved files, each with how such a file of version 1 begins.
 const READERS: [(&[&str], &str); 6] = [
@@ -54,8 +54,7 @@ fn options_of_recording_are_refused_for_what_was_recorded() {
     let place = Place::new("options");
     let calls = place.file("calls");
     let recorded = faultless(&["churn", "--by", "ptrace", "--record", &calls, "true"]).output().unwrap();
-    if !recorded.status.success() {
-        faultless_skipped::skipped(errors(&recorded));
+    if !was_permitted(&recorded) {
         return;
     }
     assert!(faultless(&["churn", &calls]).output().unwrap().status.success());
@@ -80,8 +79,7 @@ fn a_recording_is_known_in_a_pipe_and_however_it_is_laid_out() {
     ] {
         let words = [recording, &["--record", &saved, "--", "true"]].concat();
         let recorded = faultless(&words).output().unwrap();
-        if !recorded.status.success() {
-            faultless_skipped::skipped(errors(&recorded));
+        if !was_permitted(&recorded) {
             continue;
         }
         let shown = |file: &str, input: Stdio| {
@@ -150,8 +148,7 @@ fn a_file_that_cannot_be_written_does_not_take_the_others_with_it() {
     let faults = place.file("faults");
     let sampled = faultless(&["faults", "--record", &faults, "true"]).output().unwrap();
     for (subcommand, saved, made) in [("churn", &calls, recorded), ("faults", &faults, sampled)] {
-        if !made.status.success() {
-            faultless_skipped::skipped(errors(&made));
+        if !was_permitted(&made) {
             continue;
         }
         let (folded, profile) = (place.file("folded"), place.file("profile"));

@@ -57,6 +57,25 @@ pub fn json(output: &Output) -> Value {
     }
 }
 
+/// Whether the kernel let it look at others. Where it did not, which is all that it may fail by, the test is skipped.
+#[track_caller]
+pub fn was_permitted(output: &Output) -> bool {
+    const REFUSALS: [&str; 4] = [
+        "cannot record page faults: ",
+        "lets us follow no calls",
+        "cannot set probes",
+        "not permitted to trace",
+    ];
+    if output.status.success() {
+        return true;
+    }
+    let text = errors(output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(REFUSALS.iter().any(|refusal| text.contains(refusal)), "{text}");
+    faultless_skipped::skipped(text);
+    false
+}
+
 /// A look at the calls of malloc of a process that runs, 0.3 s long.
 pub fn malloc_of(pid: &str) -> Command {
     faultless(&["churn", "--malloc", "--json", "--for", "300ms", "--pid", pid])
