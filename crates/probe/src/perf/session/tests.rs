@@ -49,7 +49,21 @@ fn permitted<T>(opened: Result<T, PerfError>) -> Option<T> {
 
 /// A session on this thread, where the kernel permits one.
 fn session(sampling: Sampling) -> Option<Session> {
-    permitted(access().and_then(|_| Session::open(plan(sampling), &[nix::unistd::gettid().as_raw()])))
+    opened(plan(sampling))
+}
+
+fn opened(plan: Plan) -> Option<Session> {
+    permitted(access().and_then(|_| Session::open(plan, &[nix::unistd::gettid().as_raw()])))
+}
+
+/// The same, of a kernel that tells what was lost.
+fn telling_of_losses(plan: Plan) -> Option<Session> {
+    let session = opened(plan)?;
+    if !session.abilities.tells_lost {
+        faultless_skipped::skipped("this kernel does not tell what was lost (Linux 6.0)");
+        return None;
+    }
+    Some(session)
 }
 
 #[test]
@@ -136,14 +150,7 @@ fn samples_and_their_period_account_for_all_faults() {
 fn what_no_later_record_tells_to_be_lost_is_counted_at_the_end() {
     let mut small = plan(Sampling::Every(1));
     small.buffer_bytes = SMALLEST_BYTES;
-    let opened = access().and_then(|_| Session::open(small, &[nix::unistd::gettid().as_raw()]));
-    let mut session = match opened {
-        Ok(session) => session,
-        Err(error) => return faultless_skipped::skipped(error),
-    };
-    if !session.abilities.tells_lost {
-        return faultless_skipped::skipped("this kernel does not tell what was lost (Linux 6.0)");
-    }
+    let Some(mut session) = telling_of_losses(small) else { return };
     session.start().unwrap();
     touch(2000);
     session.disable(0).unwrap();
@@ -165,14 +172,7 @@ fn what_was_lost_is_known_of_each_event() {
     let mut both = plan(Sampling::Every(1));
     (both.events[1].sampling, both.events[1].starts_enabled) = (Sampling::Every(3), false);
     both.buffer_bytes = SMALLEST_BYTES;
-    let opened = access().and_then(|_| Session::open(both, &[nix::unistd::gettid().as_raw()]));
-    let mut session = match opened {
-        Ok(session) => session,
-        Err(error) => return faultless_skipped::skipped(error),
-    };
-    if !session.abilities.tells_lost {
-        return faultless_skipped::skipped("this kernel does not tell what was lost (Linux 6.0)");
-    }
+    let Some(mut session) = telling_of_losses(both) else { return };
     session.start().unwrap();
     touch(2000);
     // One after the other: of a fault that both see the kernel gives both samples the same number.
