@@ -1,17 +1,17 @@
 //! Two recordings side by side: which functions take more faults now, and which fewer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use faultless_records::fault_recording::FaultRecording;
 
-use super::profile::Profile;
+use super::profile::{Function, Profile};
 
 /// A function in both recordings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// Name, or module and offset.
     pub name: String,
-    /// File name of its module.
+    /// File name of its module, in the second recording where that differs.
     pub module: Option<String>,
     /// Faults in the first recording.
     pub before: f64,
@@ -44,11 +44,17 @@ impl Comparison {
     pub fn of(before: &FaultRecording, after: &FaultRecording) -> Self {
         let (first, second) = (Profile::of(before), Profile::of(after));
         let mut functions: BTreeMap<(String, Option<String>), (f64, f64)> = BTreeMap::new();
-        for function in first.functions {
-            functions.entry((function.name, function.module)).or_default().0 += function.amount.faults;
+        let before_alone = alone(&first.functions, &second.functions);
+        let after_alone = alone(&second.functions, &first.functions);
+        for function in &first.functions {
+            let name = function.name.as_str();
+            let renamed = before_alone.get(name).filter(|alone| alone.module == function.module);
+            let same = renamed.and_then(|_| after_alone.get(name)).copied().unwrap_or(function);
+            functions.entry((name.into(), same.module.clone())).or_default().0 += function.amount.faults;
         }
-        for function in second.functions {
-            functions.entry((function.name, function.module)).or_default().1 += function.amount.faults;
+        for function in &second.functions {
+            functions.entry((function.name.clone(), function.module.clone())).or_default().1 +=
+                function.amount.faults;
         }
         let mut functions: Vec<Change> = functions
             .into_iter()
@@ -62,6 +68,18 @@ impl Comparison {
             functions,
         }
     }
+}
+
+/// Functions whose module is in this recording alone, as a program that was built under a new name or a new version of a
+/// library, by name; names that several such modules have are left out.
+fn alone<'a>(functions: &'a [Function], other: &[Function]) -> BTreeMap<&'a str, &'a Function> {
+    let known: BTreeSet<&Option<String>> = other.iter().map(|function| &function.module).collect();
+    let mut alone: BTreeMap<&str, Option<&Function>> = BTreeMap::new();
+    for function in functions.iter().filter(|function| !known.contains(&function.module)) {
+        let entry = alone.entry(&function.name);
+        entry.and_modify(|several| *several = None).or_insert(Some(function));
+    }
+    alone.into_iter().filter_map(|(name, function)| Some((name, function?))).collect()
 }
 
 #[cfg(test)]
@@ -81,5 +99,21 @@ mod tests {
         assert_eq!(comparison.functions[0].difference(), 910.0 - 9091.0);
         assert_eq!(comparison.all, (9100.0, 919.0));
         assert!(Comparison::of(&before, &before).functions.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_was_built_under_another_name_is_compared_function_by_function() {
+        let before = recording();
+        let mut after = recording();
+        after.tree.modules[0].path = "/build/chem-5f3a91bc".into();
+        assert_eq!(Comparison::of(&before, &after).functions, []);
+        after.method.steps[1].minor_faults = 909;
+        after.counters.user.minor = 919;
+        let functions = Comparison::of(&before, &after).functions;
+        let name = "dgemm".to_owned();
+        assert_eq!(
+            functions,
+            [Change { name, module: Some("chem-5f3a91bc".into()), before: 9091.0, after: 910.0 }]
+        );
     }
 }
