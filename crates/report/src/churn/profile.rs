@@ -22,6 +22,10 @@ const HEAP_VALUES: &[ValueType] = &[
     ValueType { name: "inuse_space", unit: "bytes" },
 ];
 
+/// Indices into [`HEAP_VALUES`].
+const ALLOC_SPACE: usize = 1;
+const INUSE_SPACE: usize = 3;
+
 /// A chain from the innermost call, with what it stands for.
 struct Chain<'recording> {
     names: Vec<&'recording str>,
@@ -97,7 +101,7 @@ impl<'recording> ChurnProfile<'recording> {
         Self {
             chains: sums.into_chains(),
             values: HEAP_VALUES,
-            shown: 3,
+            shown: if recording.ends_are_known() { INUSE_SPACE } else { ALLOC_SPACE },
             period: ValueType { name: "space", unit: "bytes" },
             subject: &recording.subject,
             started_unix_s: recording.started_unix_s,

@@ -4,6 +4,7 @@ use faultless_diagnosis::churn::circumstances::{Circumstances, MallocCircumstanc
 use faultless_diagnosis::churn::malloc_tally::MallocTally;
 use faultless_diagnosis::churn::tally::Tally;
 use faultless_records::malloc_event::{Allocated, CallCount, MallocEvent, MallocFunction, RingCounts};
+use faultless_records::malloc_recording::MallocMechanism;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
 use super::*;
@@ -118,6 +119,14 @@ fn a_heap_profile_has_what_readers_of_heap_profiles_look_for_scaled_to_the_exact
     ];
     assert_eq!(read.samples, expected);
     assert_eq!(profile.folded(), "main 50\nmain;load 50\n");
+}
+
+#[test]
+fn a_heap_profile_of_a_look_with_pauses_shows_first_what_was_allocated() {
+    let mut recording = blocks(4, &[None], Vec::new());
+    recording.mechanism = MallocMechanism::Uprobes;
+    recording.sizes.entry(6).or_default().unknown.add(1.0, 100);
+    assert_eq!(read(&ChurnProfile::of_malloc(&recording).pprof()).shown, "alloc_space");
 }
 
 #[test]
