@@ -42,6 +42,19 @@ fn agreed(estimated: f64, is_open: bool, all: f64, open: f64, exact: f64) -> f64
     }
 }
 
+/// What the callers of a class left, as estimated from the chains that were taken of some of its calls.
+#[derive(Debug, Default, Clone, Copy)]
+struct Left {
+    live: Estimate,
+    unknown: Estimate,
+}
+
+/// By so much the callers' estimates are too large together: all of the class is known better.
+fn at_most(all: Estimate, of_callers: Estimate) -> Estimate {
+    let factors = ratios(all, of_callers);
+    Estimate { count: factors.count.min(1.0), bytes: factors.bytes.min(1.0) }
+}
+
 impl Process {
     /// Adds the callers. Chains stand for the calls of their class (`all`) whose chains were not taken.
     pub(super) fn add_callers(
@@ -54,6 +67,12 @@ impl Process {
         let chain_weights = |class: u8| self.chain_weights.get(&class).copied().unwrap_or_default();
         let factors = |class: u8| ratios(all(class), chain_weights(class));
         let (exact, made) = (self.exact_calls(), self.made(&factors));
+        let mut left: BTreeMap<u8, Left> = BTreeMap::new();
+        for ((_, _, class), part) in &self.callers {
+            let sum = left.entry(*class).or_default();
+            sum.live.add_by(part.live, factors(*class));
+            sum.unknown.add_by(part.unknown, factors(*class));
+        }
         for ((stack, function, class), part) in &self.callers {
             let sum = callers.entry((*stack, *function)).or_insert_with(|| MallocCaller {
                 stack: *stack,
@@ -73,17 +92,17 @@ impl Process {
                 _ => estimated_calls,
             };
             sum.allocated.add_scaled(allocated, 1.0);
-            let live = part.live.times(factors);
-            let live = settled
-                .get(class)
-                .zip(estimated.get(class))
-                .map_or(live, |(end, estimated)| end.of_caller(estimated, live, part.live_variance));
+            let (end, left) = (estimated.get(class).copied().unwrap_or_default(), left[class]);
+            let live = part.live.times(factors).times(at_most(end.live, left.live));
+            let live =
+                settled.get(class).map_or(live, |settled| settled.of_caller(&end, live, part.live_variance));
             // What a caller holds it has asked for.
             let live =
                 Estimate { count: live.count.min(allocated.count), bytes: live.bytes.min(allocated.bytes) };
             sum.live.add_scaled(live, 1.0);
             sum.freed.add_by(part.freed, factors);
-            sum.unknown.add_by(part.unknown, factors);
+            sum.unknown
+                .add_scaled(part.unknown.times(factors).times(at_most(end.unknown, left.unknown)), 1.0);
             sum.life_sum_ns += part.life_sum_ns * factors.count;
         }
     }

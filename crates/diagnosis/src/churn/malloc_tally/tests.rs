@@ -304,3 +304,17 @@ fn callers_made_no_more_and_no_fewer_calls_of_a_function_than_there_were() {
     near(of(&[(1, 1), (2, 8000)]), [1e6, 1.0, 999.0]);
     near(of(&[(1, 1)]), [1e6, 1.0, 0.0]);
 }
+
+#[test]
+fn callers_hold_no_more_than_there_is_where_chains_were_taken_of_some_calls() {
+    // By chance those of which chains were taken live longer.
+    let mut tally = MallocTally::default();
+    for id in 1..=100 {
+        tally.take(0, &allocated(id, 100, 1, 1), (id % 10 == 0).then_some(0));
+    }
+    (1..=100).filter(|id| id % 20 != 0).for_each(|id| tally.take(0, &freed(id, 1, 2000), None));
+    tally.set_counts(0, 77, counts(6, 100, 10_000));
+    let recording = finish(tally);
+    let five = Estimate { count: 5.0, bytes: 500.0 };
+    assert_eq!((recording.sizes[&6].live, recording.callers[0].live), (five, five));
+}
