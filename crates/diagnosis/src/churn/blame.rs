@@ -173,6 +173,16 @@ fn is_go_call(frame: &str) -> bool {
     name.is_some_and(|name| GO_CALLS.contains(&name.strip_suffix("OS").unwrap_or(name)))
 }
 
+/// Python's functions for memory, which ask malloc for what is large.
+fn is_of_python(frame: &str) -> bool {
+    let name = plain_name(frame);
+    let function = name.strip_prefix("PyMem_").or_else(|| name.strip_prefix("PyObject_"));
+    function.is_some_and(|function| {
+        let function = function.trim_start_matches("Debug").trim_start_matches("Raw");
+        ["Malloc", "Calloc", "Alloc", "Realloc", "Free"].contains(&function)
+    })
+}
+
 /// Nothing can be said of code without a name and a file: the end of a chain that was cut off, or what it was unwound to wrongly.
 pub(super) fn is_nobodys(frame: &str) -> bool {
     frame.starts_with('[') || frame.starts_with("0x")
@@ -186,7 +196,7 @@ pub fn blamed(stack: &[String]) -> Option<&str> {
     let outside = entrance(stack.iter().map(String::as_str)).unwrap_or(0);
     let mut others = stack[outside..].iter().filter(|frame| !is_inside(frame) && !is_nobodys(frame));
     let first = others.clone().find(|frame| !is_go_call(frame)).or(others.clone().next());
-    let own = others.find(|frame| !is_of_standard_library(frame));
+    let own = others.find(|frame| !is_of_standard_library(frame) && !is_of_python(frame));
     own.or(first).or(stack.first()).map(String::as_str)
 }
 
@@ -383,6 +393,11 @@ mod tests {
         assert_eq!(blamed(&stack(&vector)), Some(vector[2]));
         let rust = ["malloc", "alloc::raw_vec::finish_grow", "<alloc::vec::Vec<T>>::push", "shop::load"];
         assert_eq!(blamed(&stack(&rust)), Some("shop::load"));
+        let python =
+            ["malloc", "_PyMem_RawMalloc", "_PyObject_Malloc", "_PyObject_Malloc.part.0", "list_resize"];
+        assert_eq!(blamed(&stack(&python)), Some("list_resize"));
+        let pool = ["mmap", "_PyObject_ArenaMmap", "new_arena", "_PyObject_Malloc", "PyList_New"];
+        assert_eq!(blamed(&stack(&pool)), Some("_PyObject_ArenaMmap"));
         let go = ["runtime.madvise", "runtime.sysUnused", "runtime.systemstack"];
         assert_eq!(blamed(&stack(&[&go[..], &["main.load"]].concat())), Some("main.load"));
         let cut = ["[stack]", "[stack cut off]"];
