@@ -60,15 +60,18 @@ const LINKED: &[&str] = &[
     "scalable_",
 ];
 
-/// The wrappers of system calls.
-const CALLS: &[&str] = &["mmap", "munmap", "brk", "sbrk", "mremap", "madvise", "mprotect"];
+/// The wrappers of system calls; the last are those of Go programs with C in them.
+const CALLS: &[&str] =
+    &["mmap", "munmap", "brk", "sbrk", "mremap", "madvise", "mprotect", "x_cgo_mmap", "x_cgo_munmap"];
 
 /// The functions by which Go's run time makes them, and by which it changes to the stack that it makes them on; above that a chain seldom
-/// goes. Source: mem.go, mem_linux.go, malloc.go of Go 1.26.
+/// goes. Source: mem.go, mem_linux.go, malloc.go, cgo_mmap.go of Go 1.26.
 const GO_CALLS: &[&str] = &[
     "mmap",
     "munmap",
     "madvise",
+    "callCgoMmap",
+    "callCgoMunmap",
     "sysMmap",
     "sysMunmap",
     "sysAlloc",
@@ -410,6 +413,8 @@ mod tests {
             "runtime.(*mheap).grow",
         ];
         assert_eq!(blamed(&stack(&grown)), Some("runtime.(*mheap).grow"));
+        let by_c = ["__GI___mmap64", "x_cgo_mmap", "runtime.callCgoMmap", "runtime.mmap.func1"];
+        assert_eq!(blamed(&stack(&[&by_c[..], &grown[1..]].concat())), Some("runtime.(*mheap).grow"));
         let with_c =
             ["runtime.mmap.func1", "runtime.systemstack", "runtime.mmap", "runtime.newMarkBits", "[stack]"];
         assert_eq!(blamed(&stack(&with_c)), Some("runtime.newMarkBits"));
