@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use faultless_records::allocator::Allocator;
 use faultless_records::contents::Extent;
 use faultless_records::pagemap::PAGE_BYTES;
+use faultless_records::program;
 
 use super::Sight;
 use super::claim::{Claims, Evidence, Strength};
@@ -30,8 +31,8 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
         for data in object.data.iter().filter(|data| data.bytes() <= MOST_DATA_BYTES) {
             reader.each_page(*data, |_, words| {
                 for word in words.iter().filter(|word| word.is_multiple_of(PAGE_BYTES) && **word != 0) {
-                    if let Some(gap) = starts.remove(word) {
-                        add(sight, reader, object, gap, claims);
+                    if starts.get(word).is_some_and(|gap| add(sight, reader, object, *gap, claims)) {
+                        starts.remove(word);
                     }
                 }
                 starts.is_empty()
@@ -40,10 +41,15 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &m
     }
 }
 
-fn add(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object, gap: Extent, claims: &mut Claims) {
+/// Returns whether it was claimed.
+fn add(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object, gap: Extent, claims: &mut Claims) -> bool {
     let name = object.file_name();
     let words = reader.words(gap.start, HEAD_WORDS);
     let is_mutual = words.iter().any(|word| object.data.iter().any(|data| data.contains(*word)));
+    // glibc's loader still points to where ld.so.cache was, and what is mapped later may begin there.
+    if !is_mutual && program::is_loader(&name) && !program::is_libc(&name) {
+        return false;
+    }
     let evidence = match is_mutual {
         true => Evidence::with(
             Strength::Contents,
@@ -58,6 +64,7 @@ fn add(sight: &Sight<'_>, reader: &Reader<'_>, object: &Object, gap: Extent, cla
     for gap in claims.gaps(whole) {
         claims.add(gap, kind, evidence.clone());
     }
+    true
 }
 
 /// All of an allocator's arena, of which this is the first part: as large as it says of itself, or to the end of what follows
@@ -96,6 +103,34 @@ mod tests {
         assert_eq!(of(pool), Some((Kind::OwnMapping, Strength::Pointer)));
         assert_eq!(of(arena), Some((Kind::Allocator(Allocator::Mimalloc), Strength::Contents)));
         assert_eq!(of(other), None);
+    }
+
+    #[test]
+    fn what_begins_where_the_loader_had_its_cache_is_not_the_loaders() {
+        let (stale, data, reused, own) = (0x1000, 0x2000, 0x10_0000, 0x20_0000);
+        let mut memory = MadeUp::default();
+        memory.put(stale, &[reused, own]);
+        memory.put(own, &[1, stale]);
+        let object = |path: &str, start| Object {
+            path: path.into(),
+            data: vec![Extent::new(start, 0x1000)],
+            ..Object::default()
+        };
+        let mappings = [reused, own].map(|start| mapping(start, start + 0x8000, b"rw-p", ""));
+        let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
+        let known = |memory: &MadeUp| {
+            let objects = vec![object("/lib64/ld-linux-x86-64.so.2", stale), object("/bin/a", data)];
+            let mut claims = Claims::default();
+            claim(&sight, &Reader::new(memory), &Loaded { objects }, &mut claims);
+            [reused, own].map(|start| claims.at(start).map(|claim| claim.evidence.strength))
+        };
+        assert_eq!(known(&memory), [None, Some(Strength::Contents)]);
+        memory.put(data, &[reused]);
+        assert_eq!(
+            known(&memory),
+            [Some(Strength::Pointer), Some(Strength::Contents)],
+            "the program points to it, too"
+        );
     }
 
     #[test]
