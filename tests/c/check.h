@@ -89,14 +89,17 @@ static inline bool line_has(const char *line, const char *flag) {
     return found != NULL && found < strchr(line, '\n');
 }
 
-/* Resident bytes, from smaps_rollup, which counts pages where statm may lag. */
-static inline size_t rss_bytes(void) {
+/* What a file in /proc says in KiB behind a word, which ends in a colon. */
+static inline size_t stated_bytes(const char *file, const char *word) {
     static __thread char text[4096];
-    read_text("/proc/self/smaps_rollup", text, sizeof text);
-    const char *line = strstr(text, "\nRss:");
-    CHECK(line != NULL, "no Rss line in /proc/self/smaps_rollup");
-    return strtoull(line + 5, NULL, 10) * KIB;
+    read_text(file, text, sizeof text);
+    const char *found = strstr(text, word);
+    CHECK(found != NULL, "%s has no %s", file, word);
+    return strtoull(found + strlen(word), NULL, 10) * KIB;
 }
+
+/* Resident bytes, from smaps_rollup, which counts pages where statm may lag. */
+static inline size_t rss_bytes(void) { return stated_bytes("/proc/self/smaps_rollup", "\nRss:"); }
 
 /* The same when all that may be given back was: what has grown then is lost. */
 static inline size_t kept_bytes(void) {

@@ -27,13 +27,7 @@ static void drop(int i) {
 }
 
 /* Pages of this process alone. */
-static size_t private_bytes(void) {
-    char text[4096];
-    read_text("/proc/self/smaps_rollup", text, sizeof text);
-    char *line = strstr(text, "Private_Dirty:");
-    CHECK(line != NULL, "smaps_rollup has no line Private_Dirty");
-    return strtoul(line + strlen("Private_Dirty:"), NULL, 10) * KIB;
-}
+static size_t private_bytes(void) { return stated_bytes("/proc/self/smaps_rollup", "Private_Dirty:"); }
 
 static void replace(uint64_t *random, int some) {
     for (int n = 0; n < some; n++) drop(next_random(random) % count);

@@ -135,13 +135,7 @@ static void buffers_where_others_were(void) {
     }
     expect_within(start, live + live / 4 + 2 * MIB, "buffers where other blocks were");
 }
-static size_t locked_bytes(void) {
-    char text[4096];
-    read_text("/proc/self/status", text, sizeof text);
-    char *line = strstr(text, "VmLck:");
-    CHECK(line != NULL, "status has no line VmLck");
-    return strtoul(line + strlen("VmLck:"), NULL, 10) * KIB;
-}
+static size_t locked_bytes(void) { return stated_bytes("/proc/self/status", "VmLck:"); }
 static void locked_page(void) {
     size_t start = rss_bytes();
     unsigned char *p = malloc(64 * MIB);

@@ -3,10 +3,8 @@
 //! Reading a page that is in swap brings it in, and pushes another out where memory is limited. Who asks for the states of pages as it
 //! reads then finds in swap what it pushed out itself.
 
+use super::pages::WINDOW_PAGES;
 use super::{Area, Memory, PAGE_BYTES, Page};
-
-/// Pages asked for at once: those of 64 MiB.
-const WINDOW_PAGES: u64 = 16 * 1024;
 
 /// The states of a process's writable pages at the moment when this was made.
 #[derive(Debug, Clone, PartialEq, Eq)]

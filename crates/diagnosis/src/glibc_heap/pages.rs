@@ -3,7 +3,7 @@
 use super::{Memory, PAGE_BYTES, Page};
 
 /// Pages asked for at once: those of 64 MiB.
-const WINDOW_PAGES: u64 = 16 * 1024;
+pub(super) const WINDOW_PAGES: u64 = 16 * 1024;
 
 /// Pages asked for at once somewhere else: blocks in the cache of a thread lie near each other, and each call costs more than its
 /// pages.
