@@ -20,17 +20,14 @@ impl PageStates {
         let mut states = Self { runs: Vec::new() };
         for area in areas.iter().filter(|area| area.is_writable) {
             let end = area.end / PAGE_BYTES;
-            let mut page = area.start / PAGE_BYTES;
+            let present = |page: u64| memory.next_present(page * PAGE_BYTES, area.end) / PAGE_BYTES;
+            let mut page = present(area.start / PAGE_BYTES);
             while page < end {
-                page = memory.next_present(page * PAGE_BYTES, area.end) / PAGE_BYTES;
-                let count = WINDOW_PAGES.min(end.saturating_sub(page));
-                for state in memory.pages(page * PAGE_BYTES, usize::try_from(count).unwrap_or(0))? {
-                    states.push(page, state);
-                    page += 1;
-                }
-                if count == 0 {
-                    break;
-                }
+                let count = WINDOW_PAGES.min(end - page);
+                // Of a process that has ended there are fewer states, or none.
+                let answer = memory.pages(page * PAGE_BYTES, usize::try_from(count).ok()?)?;
+                (page..).zip(answer).for_each(|(page, state)| states.push(page, state));
+                page = present(page + count);
             }
         }
         Some(states)
@@ -113,6 +110,21 @@ mod tests {
             [0, 1, 2, 4, 7].map(|page| states.next_present(page * PAGE_BYTES, 9 * PAGE_BYTES) / PAGE_BYTES);
         assert_eq!(next, [1, 1, 2, 5, 9]);
         assert_eq!(states.next_present(PAGE_BYTES / 2, PAGE_BYTES), PAGE_BYTES);
+    }
+
+    #[test]
+    fn a_process_that_ends_meanwhile_is_not_waited_for() {
+        struct Ended;
+        impl Memory for Ended {
+            fn read(&self, _: u64, _: &mut [u8]) -> bool {
+                false
+            }
+            fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {
+                Some(Vec::new())
+            }
+        }
+        let states = PageStates::of(&Ended, &[area(0..4), area(9..2 * WINDOW_PAGES)]).unwrap();
+        assert_eq!(states.next_present(0, 5 * PAGE_BYTES), 5 * PAGE_BYTES);
     }
 
     #[test]
