@@ -249,7 +249,8 @@ pub fn is_gone(error: &ProcessError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Command, Stdio};
+    use std::io::{Read as _, Write as _};
+    use std::process::{Child, Command, Stdio};
 
     fn number(pid: u32) -> i32 {
         i32::try_from(pid).unwrap()
@@ -263,34 +264,64 @@ mod tests {
         }
     }
 
+    /// A shell that does `work` once it is told to; our own memory is other tests', too.
+    struct Shell(Child);
+
+    impl Shell {
+        fn waiting_to(work: &str) -> Self {
+            let script = format!("read line; {work}; echo done; read line");
+            let command = ["-c", &script];
+            let pipes = (Stdio::piped(), Stdio::piped());
+            Self(Command::new("sh").args(command).stdin(pipes.0).stdout(pipes.1).spawn().unwrap())
+        }
+
+        fn work(&mut self) {
+            self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+            let mut line = [0; 5];
+            self.0.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+            assert_eq!(&line, b"done\n");
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            drop(self.0.stdin.take());
+            self.0.wait().unwrap();
+        }
+    }
+
+    const TAKE_64_MIB: &str = "text=$(head -c 67108864 /dev/zero | tr '\\0' .)";
+
     #[test]
-    fn our_own_figures_grow_as_we_touch_memory() {
-        let mut own = Watched::open(number(std::process::id())).unwrap();
-        let before = own.look(Depth { status: true, rollup: true }).unwrap();
-        let touched = vec![1_u8; 64 << 20];
-        let after = own.look(Depth { status: true, rollup: true }).unwrap();
-        assert!(std::hint::black_box(&touched)[12345] == 1);
+    fn figures_grow_as_memory_is_touched() {
+        let mut shell = Shell::waiting_to(TAKE_64_MIB);
+        let mut watched = Watched::open(number(shell.0.id())).unwrap();
+        until(|| watched.look(Depth::default()).is_ok() && watched.name() == "sh");
+        let before = watched.look(Depth { status: true, rollup: true }).unwrap();
+        shell.work();
+        let after = watched.look(Depth { status: true, rollup: true }).unwrap();
         let grown = |figure: fn(&Sample) -> Option<u64>| {
             figure(&after.sample).unwrap().saturating_sub(figure(&before.sample).unwrap())
         };
-        // Other tests run in this process, too: their stacks and arenas come and go.
+        let has_grown = |figure| grown(figure) >= 60 << 20;
+        assert!(has_grown(|sample| sample.rss_bytes), "{before:?} {after:?}");
+        assert!(has_grown(|sample| sample.pss_bytes), "{before:?} {after:?}");
+        assert!(has_grown(|sample| sample.vsize_bytes), "{before:?} {after:?}");
         assert!(after.sample.vsize_bytes > after.sample.rss_bytes);
-        assert!(grown(|sample| sample.pss_bytes) >= 60 << 20, "{before:?} {after:?}");
         assert!(after.sample.minor_faults > before.sample.minor_faults);
         assert!(after.sample.swap_bytes.is_some() && after.rollup_s.is_some_and(|time| time > 0.0));
     }
 
     #[test]
     fn memory_that_was_given_back_before_the_look_is_in_the_peak() {
-        let mut own = Watched::open(number(std::process::id())).unwrap();
-        let touched = vec![1_u8; 256 << 20];
-        assert!(std::hint::black_box(&touched)[12345] == 1);
-        drop(touched);
-        let sample = own.look(Depth { status: true, rollup: false }).unwrap().sample;
-        assert!(sample.peak_rss_bytes >= Some(250 << 20), "{sample:?}");
-        assert!(sample.peak_rss_bytes >= sample.rss_bytes && sample.rss_bytes.is_some());
+        let mut shell = Shell::waiting_to(&format!("{TAKE_64_MIB}; text="));
+        let mut watched = Watched::open(number(shell.0.id())).unwrap();
+        shell.work();
+        let sample = watched.look(Depth { status: true, rollup: false }).unwrap().sample;
+        assert!(sample.peak_rss_bytes >= Some(60 << 20), "{sample:?}");
+        assert!(sample.rss_bytes.is_some_and(|rss| rss < 60 << 20), "{sample:?}");
         assert_eq!(
-            own.look(Depth::default()).unwrap().sample.peak_rss_bytes,
+            watched.look(Depth::default()).unwrap().sample.peak_rss_bytes,
             None,
             "as swap, it is read now and then"
         );
