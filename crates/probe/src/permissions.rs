@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_traced_is_said_to_be() {
-        let mut sleeper = Sleeper::start().unwrap();
+        let sleeper = Sleeper::start().unwrap();
         let process = Process::open(sleeper.pid.as_raw()).unwrap();
         let before = attach_by_right(&process, Subject::Given);
         if crate::tracer::seize(sleeper.pid.as_raw()).is_err() {
@@ -390,7 +390,6 @@ mod tests {
         let pid = sleeper.pid;
         let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::__WALL));
         crate::watch::resume(libc::PTRACE_DETACH, pid.as_raw(), 0);
-        sleeper.wake = None;
         assert_eq!(before.answer, Answer::Allowed, "{before:?}");
         assert_eq!(after.answer, Answer::Taken, "{after:?}");
     }

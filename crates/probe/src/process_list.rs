@@ -175,41 +175,40 @@ pub fn numbers() -> io::Result<Vec<i32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_is_found_by_its_command_line_and_its_children_with_it() {
         let mark = format!("7{:07}", std::process::id());
-        let script = format!("sleep {mark} & sleep {mark}1 & wait");
-        let mut child = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        let script = format!("sleep {mark} & first=$!; sleep {mark}1 & read line; kill $first $!");
+        let mut child = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id().cast_signed();
-        let matcher = |wanted: String| -> Matcher { Box::new(move |_, command| command() == wanted) };
+        let found_of = |command: String| {
+            let matcher: Matcher = Box::new(move |_, found| found() == command);
+            let selection = Selection { matcher: Some(matcher), with_children: false };
+            Refused::default().search(&selection, &|_| false).unwrap()
+        };
         let mut by_name = Vec::new();
-        let selection = Selection { matcher: Some(matcher(format!("sleep {mark}"))), with_children: false };
         for _ in 0..1000 {
-            by_name = Refused::default().search(&selection, &|_| false).unwrap();
-            if !by_name.is_empty() {
+            by_name = found_of(format!("sleep {mark}"));
+            if !by_name.is_empty() && !found_of(format!("sleep {mark}1")).is_empty() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        assert_eq!(by_name.len(), 1, "{by_name:?}");
-        assert_eq!((by_name[0].name.as_str(), by_name[0].parent), ("sleep", pid));
-
         let selection = Selection { matcher: None, with_children: true };
         let children = Refused::default().search(&selection, &|watched| watched == pid).unwrap();
-        assert_eq!(children.len(), 2, "{children:?}");
-
         let mut refused = Refused::default();
-        assert!(refused.search(&selection, &|_| false).unwrap().is_empty());
-        assert_eq!(refused.search(&selection, &|watched| watched == pid).unwrap().len(), 2);
-        for candidate in children {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(candidate.pid),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-        }
+        let of_nobody = refused.search(&selection, &|_| false).unwrap();
+        let later = refused.search(&selection, &|watched| watched == pid).unwrap();
+        drop(child.stdin.take());
         child.wait().unwrap();
+
+        assert_eq!(by_name.len(), 1, "{by_name:?}");
+        assert_eq!((by_name[0].name.as_str(), by_name[0].parent), ("sleep", pid));
+        assert_eq!(children.len(), 2, "{children:?}");
+        assert!(of_nobody.is_empty());
+        assert_eq!(later.len(), 2, "{later:?}");
     }
 
     #[test]

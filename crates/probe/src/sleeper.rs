@@ -1,47 +1,45 @@
 //! A child that does nothing until it is dropped.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::fcntl::OFlag;
 use nix::libc;
-use nix::unistd::{ForkResult, Pid, fork, pipe2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{ForkResult, Pid, fork, getpid};
 
 /// The child.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     /// Its number.
     pub(crate) pid: Pid,
-    /// Closed, it wakes the child, which ends.
-    pub(crate) wake: Option<OwnedFd>,
 }
 
 impl Sleeper {
     /// Starts it.
     ///
     /// # Errors
-    /// The kernel's reason to make no pipe or no process.
+    /// The kernel's reason to make no process.
     pub(crate) fn start() -> io::Result<Self> {
-        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+        let parent = getpid().as_raw();
         // SAFETY: the child calls only async-signal-safe functions.
         match unsafe { fork()? } {
-            ForkResult::Child => {
-                drop(write);
-                let mut byte = 0_u8;
-                // SAFETY: the descriptor is open, and the byte lives through the call; _exit never returns.
-                unsafe {
-                    libc::read(read.as_raw_fd(), (&raw mut byte).cast(), 1);
-                    libc::_exit(0)
+            // SAFETY: these calls take numbers alone; _exit never returns.
+            ForkResult::Child => unsafe {
+                // It ends with the thread that started it, which may have ended already.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+                while libc::getppid() == parent {
+                    libc::pause();
                 }
-            }
-            ForkResult::Parent { child } => Ok(Self { pid: child, wake: Some(write) }),
+                libc::_exit(0)
+            },
+            ForkResult::Parent { child } => Ok(Self { pid: child }),
         }
     }
 }
 
 impl Drop for Sleeper {
+    /// Not by a pipe's end: a sleeper that another thread starts has that end, too.
     fn drop(&mut self) {
-        self.wake = None;
+        let _ = kill(self.pid, Signal::SIGKILL);
         let _ = nix::sys::wait::waitpid(self.pid, None);
     }
 }
