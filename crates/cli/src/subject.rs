@@ -55,13 +55,15 @@ pub fn names(process: &Process) -> String {
 /// # Errors
 /// [`Failure`] when it has ended, or the file cannot be read.
 pub fn mappings(process: &Process, file: &str) -> Result<Vec<Mapping>, Failure> {
-    process.mappings(file).map_err(Failure::of_process)?.map_err(|error| {
-        if error != MappingsError::Empty && process.is_alive() {
-            Failure::Failed(format!("cannot read {file} of process {}: {error}", process.pid()))
-        } else {
-            Failure::of_process(ProcessError::Ended(process.pid()))
-        }
+    process.mappings(file).map_err(Failure::of_process)?.map_err(|error| match error {
+        _ if !process.is_alive() => Failure::of_process(ProcessError::Ended(process.pid())),
+        MappingsError::Empty => keeps_becoming(process),
+        error => Failure::Failed(format!("cannot read {file} of process {}: {error}", process.pid())),
     })
+}
+
+fn keeps_becoming(process: &Process) -> Failure {
+    Failure::Failed(format!("process {} keeps becoming another program while it is read", process.pid()))
 }
 
 /// How often a process is looked at again that became another program meanwhile.
@@ -86,11 +88,10 @@ pub fn one_program<Seen>(
     }
     // One that has ended has no program either. What is cut off here is of one that goes on becoming another.
     match process.mappings("maps").map_err(Failure::of_process)? {
-        Err(MappingsError::Empty) => Err(Failure::of_process(ProcessError::Ended(process.pid()))),
-        _ => Err(Failure::Failed(format!(
-            "process {} keeps becoming another program while it is read",
-            process.pid()
-        ))),
+        Err(MappingsError::Empty) if !process.is_alive() => {
+            Err(Failure::of_process(ProcessError::Ended(process.pid())))
+        }
+        _ => Err(keeps_becoming(process)),
     }
 }
 
