@@ -51,7 +51,7 @@ fn ask_once() {
     // ORDERING: Relaxed, both; whoever is first asks, nothing else depends on it.
     if UNASKED.load(Ordering::Relaxed) && UNASKED.swap(false, Ordering::Relaxed) {
         os::find_single_threaded_flag();
-        os::find_libc_create();
+        os::find_in_libc();
         purger::note_first_process();
         // Not later: a sandbox may kill who opens a file then.
         if let Some(bytes) = os::memory_limit() {

@@ -23,7 +23,7 @@ const CODE_BYTES: usize = 11;
 /// `mov eax, 28; syscall`.
 const CALL: [u8; 7] = [0xb8, number::MADVISE as u8, 0, 0, 0, 0x0f, 0x05];
 
-/// Looks for the function in the object that has libc's threads: libc itself since glibc 2.34, which this asks for.
+/// Looks for the function in libc.
 pub(super) fn find_libc_advise(libc: &Object<'_>) {
     // On other processors it is not known how the function begins.
     if cfg!(target_arch = "x86_64")

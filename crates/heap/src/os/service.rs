@@ -101,30 +101,35 @@ const NOT_FOUND: *mut c_void = core::ptr::without_provenance_mut(1);
 static LIBC_LEAST_STACK: AtomicPtr<c_void> = AtomicPtr::new(NOT_FOUND);
 
 /// Looks for libc's own `pthread_create`, for threads of ours: a tool's wrapper around it may hold a lock while libc allocates, and so
-/// while we are here. Early, because this takes a lock of the loader, which in a forked child a thread may hold that is not there.
-pub fn find_libc_create() {
-    // Only libc, or its library of threads, has this name.
-    const OWN: &CStr = c"__pthread_register_cancel";
+/// while we are here; and for its `madvise`. Early, because this takes a lock of the loader, which in a forked child a thread may hold that
+/// is not there.
+pub fn find_in_libc() {
+    // Only libc has this name; before glibc 2.34 its threads are in a library of their own, which alone has the other.
+    const OWN: &CStr = c"gnu_get_libc_version";
+    const OF_THREADS: &CStr = c"__pthread_register_cancel";
     elf::objects(|object| {
-        let Some(create) = object.find(OWN).and_then(|_| object.find(c"pthread_create")) else {
+        let is_libc = object.find(OWN).is_some();
+        if is_libc {
+            find_libc_advise(&object);
+        }
+        let Some(create) = object.find(OF_THREADS).and_then(|_| object.find(c"pthread_create")) else {
             return false;
         };
-        find_libc_advise(&object);
         let least_stack = object.find(c"__pthread_get_minstack");
         // ORDERING: Relaxed, both; an address of code that was there before it was written, the same whoever finds it.
         LIBC_CREATE.store(core::ptr::with_exposed_provenance_mut(create), Ordering::Relaxed);
         LIBC_LEAST_STACK
             .store(least_stack.map_or(NOT_FOUND, core::ptr::with_exposed_provenance_mut), Ordering::Relaxed);
-        true
+        is_libc
     });
 }
 
 fn libc_create() -> Option<Create> {
-    // ORDERING: Relaxed, as in `find_libc_create`.
+    // ORDERING: Relaxed, as in `find_in_libc`.
     let known = || Some(LIBC_CREATE.load(Ordering::Relaxed)).filter(|place| *place != NOT_FOUND);
     let found = known().or_else(|| {
         // Before glibc 2.34 the library of threads may have come later.
-        find_libc_create();
+        find_in_libc();
         known()
     });
     // SAFETY: libc's function of that name, which has these arguments and this result.
@@ -133,7 +138,7 @@ fn libc_create() -> Option<Create> {
 
 /// Bytes that libc needs of a stack; 0 where it does not say.
 fn least_stack(attributes: &Attributes) -> usize {
-    // ORDERING: Relaxed, as in `find_libc_create`.
+    // ORDERING: Relaxed, as in `find_in_libc`.
     match LIBC_LEAST_STACK.load(Ordering::Relaxed) {
         NOT_FOUND => 0,
         // SAFETY: libc's function of that name, which only reads the attributes.
