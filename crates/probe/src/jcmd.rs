@@ -213,8 +213,10 @@ mod tests {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir(&directory).unwrap();
         let write = |name: &str, bytes: &[u8]| {
-            let path = directory.join(name);
-            std::fs::write(&path, bytes).unwrap();
+            let (draft, path) = (directory.join("draft"), directory.join(name));
+            std::fs::write(&draft, bytes).unwrap();
+            // A child that another test forks meanwhile holds the draft open to be written, and it could not be run.
+            assert!(Command::new("cp").args([&draft, &path]).status().unwrap().success());
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

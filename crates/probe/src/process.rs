@@ -403,7 +403,9 @@ pub(crate) mod tests {
         if pid == 0 {
             // SAFETY: as above; the attributes may be null, and the argument is a number.
             unsafe {
-                libc::close(write.as_raw_fd());
+                // Else two of them may hold each other's pipe open, and wait for each other for ever.
+                let others = (3..1024).filter(|number| *number != read.as_raw_fd());
+                others.for_each(|number| _ = libc::close(number));
                 let mut thread = std::mem::zeroed();
                 let pipe = std::ptr::without_provenance_mut(read.as_raw_fd() as usize);
                 libc::pthread_create(&raw mut thread, std::ptr::null(), wait, pipe);

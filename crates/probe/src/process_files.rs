@@ -143,12 +143,20 @@ pub fn page_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
-    fn this_process_is_seen_with_its_program_and_memory() {
-        let pid = std::process::id().cast_signed();
+    fn a_process_is_seen_with_its_program_and_memory() {
+        // Not this one: other tests' memory may come between the reading of its peak and of its size.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = child.id().cast_signed();
+        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
         let snapshot = snapshot(pid);
-        let program = std::env::current_exe().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
         assert_eq!(snapshot.mapped_files[0], program.to_string_lossy());
         assert!(snapshot.rss_bytes.unwrap() > 100 * 1024);
         assert!(snapshot.peak_rss_bytes.unwrap() >= snapshot.rss_bytes.unwrap() / 2);
@@ -161,7 +169,7 @@ mod tests {
         assert_eq!(others(std::process::id().cast_signed()), Others::GoOn);
         drop(send);
         let _ = waiting.join();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         assert_eq!(others(child.id().cast_signed()), Others::End);
         child.kill().unwrap();
         child.wait().unwrap();
