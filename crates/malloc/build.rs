@@ -20,6 +20,9 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfaultless.so");
     // What a C compiler adds serves constructors and destructors that we have not, at both ends of the text.
     println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
+    // A name that only glibc has: musl's loader says that it is missing. Without it, it would call the constructor without the arguments
+    // that glibc's passes.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-u,_IO_list_lock");
     let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     // Each segment from the beginning of a page on: what is relocated and what is written at the start take one page each.
     let ordered = ["-Wl,-z,separate-loadable-segments".to_owned(), format!("-Wl,-T,{folder}/order.ld")];

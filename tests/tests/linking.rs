@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use faultless_tests::library::build_folder;
+use faultless_tests::library::{build_folder, preload};
 use faultless_tests::program::pass_on_skipped;
 
 fn source(name: &str) -> PathBuf {
@@ -122,6 +122,22 @@ fn programs_link_the_static_library_with_and_without_a_static_libc() {
     builds_and_runs("cc", "uses_header.c", "uses-fully-static", &[&archive, OsStr::new("-static")]);
     let whole = ["-Wl,--whole-archive".as_ref(), archive.as_os_str(), "-Wl,--no-whole-archive".as_ref()];
     builds_and_runs("cc", "uses_header.c", "uses-all-members", &whole);
+}
+
+#[test]
+fn a_program_of_musl_is_told_that_the_preloaded_library_is_not_for_it() {
+    let Some(library) = preload() else { return };
+    if !is_installed("musl-gcc") {
+        return;
+    }
+    let [code, program] = ["of_musl.c", "of-musl"].map(|name| build_folder().join(name));
+    std::fs::write(&code, "int main(void) { return 0; }").expect("written");
+    succeeds(Command::new("musl-gcc").arg("-o").arg(&program).arg(code));
+    succeeds(&mut run(&program));
+    let output = run(&program).env("LD_PRELOAD", library).output().expect("starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("_IO_list_lock: symbol not found"), "{}: {said}", output.status);
+    assert_eq!(output.status.code(), Some(127), "{said}");
 }
 
 #[test]
