@@ -95,7 +95,7 @@ pub fn handle_forks() {
 unsafe extern "C" fn prepare() {
     // One thread: parent and child both go on where they are, even inside a slow path that a signal handler interrupted to
     // fork. Taking locks would wait for ourselves.
-    let is_alone = os::is_single_threaded();
+    let is_alone = os::is_alone();
     // ORDERING: Relaxed; the same thread reads it after the fork, and others that fork now say the same: they are several.
     FORK_HOLDS.store(!is_alone, Ordering::Relaxed);
     if is_alone {

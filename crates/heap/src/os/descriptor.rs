@@ -111,6 +111,12 @@ impl Descriptor {
         self.stat().ok().map(|stat| stat[8] as usize * 512)
     }
 
+    /// How many names it has.
+    pub(super) fn links(&self) -> Option<u32> {
+        let word = self.stat().ok()?[2];
+        Some((if cfg!(target_arch = "x86_64") { word } else { word >> 32 }) as u32)
+    }
+
     fn stat(&self) -> Result<[u64; 18], Errno> {
         stat_of(self.0)
     }
@@ -140,6 +146,7 @@ impl Descriptor {
 }
 
 /// struct stat: 144 bytes on x86-64, 128 on aarch64, which begins with st_dev and st_ino in both; st_size is at 48, st_blocks at 64.
+/// st_nlink is the third word, on aarch64 its second half.
 pub(super) fn stat_of(descriptor: usize) -> Result<[u64; 18], Errno> {
     let mut stat = [0; 18];
     // SAFETY: the kernel writes one struct stat.

@@ -1,7 +1,8 @@
-//! The process: its number, and its end.
+//! The process: its number, its only thread, and its end.
 
+use super::descriptor::Descriptor;
 use super::syscall::{number, syscall};
-use super::thread::thread_pointer;
+use super::thread::{has_threads, thread_pointer};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 #[link(name = "c")]
@@ -33,6 +34,16 @@ pub fn is_thread_of_libc() -> Option<bool> {
     (answer == 0).then_some(address != 0)
 }
 
+/// Whether this process certainly has one thread; libc's flag does not say so again when others have ended, and is not everywhere.
+pub fn is_alone() -> bool {
+    has_threads().map_or_else(has_one_thread, |has_threads| !has_threads)
+}
+
+/// Whether the kernel lists one: the directory has a name for each thread, and two more.
+fn has_one_thread() -> bool {
+    Descriptor::open(c"/proc/self/task").ok().and_then(|tasks| tasks.links()) == Some(3)
+}
+
 /// The thread pointers of the threads that end the process, or 0: a second one may find a mistake while the first is in a handler of
 /// SIGABRT, and stop there until the first has described the crash, or the other way round. Of more the last are not known.
 static DYING: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -52,4 +63,30 @@ pub fn die() -> ! {
     let _ = is_dying() || DYING.iter().any(is_noted);
     // SAFETY: ends the process.
     unsafe { abort() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ffi::c_int;
+
+    #[test]
+    fn the_only_thread_of_a_process_is_known_to_be_alone() {
+        unsafe extern "C" {
+            fn fork() -> c_int;
+            fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int;
+            fn _exit(status: c_int) -> !;
+        }
+        std::thread::spawn(|| assert!(!has_one_thread())).join().unwrap();
+        // SAFETY: the child only makes system calls, and ends.
+        let child = unsafe { fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe { _exit(c_int::from(!has_one_thread())) }
+        }
+        let mut status = -1;
+        // SAFETY: the pointer is valid for writing during the call.
+        assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
 }
