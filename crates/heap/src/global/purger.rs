@@ -100,13 +100,15 @@ pub fn stand_in() {
 fn is_worth_it() -> bool {
     HEAP.spans.are_worth_a_purger()
         && !lock::is_forking()
-        && os::has_threads().unwrap_or_else(|| HEAP.caches.has_several())
         && !HEAP.caches.is_alone_again()
-        && (!HEAP.caches.is_alone_since_fork() || others_ran())
+        && match os::has_threads() {
+            // In a forked child libc's flag says what it said in the parent (glibc 2.36).
+            Some(has_threads) => has_threads && (!HEAP.caches.is_alone_since_fork() || others_ran()),
+            None => HEAP.caches.has_several() || others_ran(),
+        }
 }
 
-/// Whether another thread ran since the fork that made this process: libc's flag says what it said in the parent (glibc 2.36). One that
-/// waits for a CPU since it was made is not seen.
+/// Whether another thread ran since the start, or the fork that made this process. One that waits for a CPU since it was made is not seen.
 #[cold]
 fn others_ran() -> bool {
     let now = os::now_ns();
