@@ -1,10 +1,10 @@
-//! Our standard input, for a command that is run more than once.
+//! Standard input: ours, for a command that is run more than once; that of a process, for a line that starts it anew.
 
 use std::fs::{self, File};
 use std::io::{self, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use faultless_probe::terminal;
 
@@ -25,10 +25,20 @@ pub fn unread() -> Option<&'static str> {
 
 /// What stands for [`file()`] in a line to paste: its path, and `FILE` where none leads to it any more, as to the text of a shell.
 pub fn name() -> String {
-    let own = fs::metadata("/proc/self/fd/0").map(|file| (file.dev(), file.ino()));
+    name_behind(Path::new("/proc/self/fd/0"))
+}
+
+/// The same for the standard input of another process; none where that is no file, or is kept from us.
+pub fn name_of(pid: i32) -> Option<String> {
+    let link = PathBuf::from(format!("/proc/{pid}/fd/0"));
+    link.is_file().then(|| name_behind(&link))
+}
+
+fn name_behind(link: &Path) -> String {
+    let own = fs::metadata(link).map(|file| (file.dev(), file.ino()));
     let is_it = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|file| own.as_ref().is_ok_and(|own| *own == (file.dev(), file.ino())))
     };
-    let path = fs::read_link("/proc/self/fd/0").ok().filter(is_it);
+    let path = fs::read_link(link).ok().filter(is_it);
     path.map_or("FILE".to_owned(), |path| path.to_string_lossy().into_owned())
 }

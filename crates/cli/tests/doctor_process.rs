@@ -5,9 +5,9 @@ mod place;
 mod running;
 mod tool;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use place::Place;
 use running::{Running, stopped, wait_until};
@@ -115,7 +115,7 @@ int main(void)
 fn running(place: &Place, source: &str) -> Running {
     let program = place.compile("subject", source, &["-O1", "-fno-builtin", "-pthread"]);
     let mut command = Command::new(program);
-    command.arg("two words");
+    command.arg("two words").stdin(Stdio::null());
     for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"] {
         command.env_remove(name);
     }
@@ -164,17 +164,26 @@ fn trapped_memory_is_found_and_the_process_goes_on() {
 fn the_line_to_try_finds_the_program_from_where_the_line_is_typed() {
     let place = Place::new("doctor-elsewhere");
     let program = place.compile("subject", TRAPPED, &["-O1", "-fno-builtin"]);
-    let line_of = |command: &mut Command| {
-        let process = Running::ready(command.current_dir(&place.0).env_remove("LD_PRELOAD"));
+    let line_with = |command: &mut Command, input: Stdio| {
+        let process = Running::ready(command.current_dir(&place.0).env_remove("LD_PRELOAD").stdin(input));
         let report = consultation(&process);
         (report["verdict"]["line_to_try"].as_str().unwrap().to_owned(), report["command"][0].clone())
     };
+    let line_of = |command: &mut Command| line_with(command, Stdio::null());
     let (start, directory) = ("faultless doctor --for 60s --", place.0.canonicalize().unwrap());
     let directory = directory.display();
     let (line, _) = line_of(Command::new("./subject").arg("two words"));
     assert_eq!(line, format!("cd {directory} && {start} ./subject 'two words'"));
     let (line, _) = line_of(Command::new("./subject").env("MALLOC_ARENA_MAX", "2").env("NEITHER", "1"));
     assert_eq!(line, format!("cd {directory} && MALLOC_ARENA_MAX=2 {start} ./subject"));
+    let input = place.0.join("in put");
+    fs::write(&input, "words").unwrap();
+    let (line, _) = line_with(&mut Command::new("./subject"), File::open(&input).unwrap().into());
+    assert_eq!(line, format!("cd {directory} && {start} ./subject < '{directory}/in put'"));
+    let file = File::open(&input).unwrap();
+    fs::remove_file(&input).unwrap();
+    let (line, _) = line_with(&mut Command::new("./subject"), file.into());
+    assert_eq!(line, format!("cd {directory} && {start} ./subject < FILE"));
     let (line, name) = line_of(Command::new(&program).arg0("-subject"));
     assert_eq!((line, name), (format!("cd {directory} && {start} {directory}/subject"), "-subject".into()));
 }

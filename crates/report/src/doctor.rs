@@ -78,15 +78,7 @@ impl Consultation {
         if let Some(settings) = self.best_settings() {
             lines.push(paste::with_settings(&self.taken_out, settings, &self.command));
         }
-        lines.into_iter().map(|line| self.with_input(line)).collect()
-    }
-
-    /// A line that reads what each run read.
-    fn with_input(&self, line: String) -> String {
-        match &self.input {
-            Some(file) => format!("{line} < {}", paste::quoted(file)),
-            None => line,
-        }
+        lines.into_iter().map(|line| paste::with_input(line, self.input.as_deref())).collect()
     }
 
     /// Commands that tell whose the faults are which nothing takes away.
@@ -94,7 +86,7 @@ impl Consultation {
     pub fn lines_to_look_further(&self) -> Vec<String> {
         let instruments: &[&str] = if self.verdict.faults_stay { &["faults", "churn"] } else { &[] };
         let line = |instrument| format!("faultless {instrument} -- {}", paste::line(&self.command));
-        instruments.iter().map(line).map(|line| self.with_input(line)).collect()
+        instruments.iter().map(line).map(|line| paste::with_input(line, self.input.as_deref())).collect()
     }
 
     /// The whole report, made to fit a terminal of so many columns.

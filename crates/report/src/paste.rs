@@ -41,6 +41,15 @@ pub fn line(command: &[String]) -> String {
     words.join(" ")
 }
 
+/// A line that reads this file, if there is one.
+#[must_use]
+pub fn with_input(line: String, file: Option<&str>) -> String {
+    match file {
+        Some(file) => format!("{line} < {}", quoted(file)),
+        None => line,
+    }
+}
+
 /// The command under the allocator.
 #[must_use]
 pub fn under_faultless(command: &[String]) -> String {

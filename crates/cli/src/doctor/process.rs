@@ -25,7 +25,7 @@ use faultless_report::heap::HeapView;
 use crate::arguments::{ChurnArguments, DoctorArguments, FaultsArguments};
 use crate::failure::Failure;
 use crate::heap::process::Manner;
-use crate::{churn, faults, heap, map, subject, target};
+use crate::{churn, faults, heap, input, map, subject, target};
 
 /// How long a process is observed, unless said otherwise.
 const USUAL: Duration = Duration::from_secs(10);
@@ -64,6 +64,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         program: program_instead(&process, &command),
         command,
         directory: directory(&process),
+        input: input::name_of(pid),
         settings: settings(&process),
         obstacle: obstacle(&process),
         absence: absence(&process),

@@ -109,6 +109,8 @@ pub struct ProcessConsultation {
     pub directory: Option<String>,
     /// What starts its program, where the first word of the command line does not.
     pub program: Option<String>,
+    /// The file that it has as its standard input, or a word for it where no path leads to that.
+    pub input: Option<String>,
     /// Variables of its environment that steer malloc and are otherwise in ours, with their values.
     pub settings: Vec<(String, String)>,
     /// Why no remedy can be tried on a new process of it, where one cannot.
@@ -348,7 +350,8 @@ impl ProcessConsultation {
             let set = |(name, value): &(String, String)| format!("{name}={} ", paste::quoted(value));
             let settings: String = self.settings.iter().map(set).collect();
             let first = directory.unwrap_or_default() + &settings;
-            format!("{first}faultless doctor --for 60s -- {}", paste::line(&words))
+            let line = format!("{first}faultless doctor --for 60s -- {}", paste::line(&words));
+            paste::with_input(line, self.input.as_deref())
         })
     }
 

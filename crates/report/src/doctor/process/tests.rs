@@ -37,6 +37,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         command: vec!["./server".into(), "a b".into()],
         directory: None,
         program: None,
+        input: None,
         settings: Vec::new(),
         obstacle: None,
         absence: None,

@@ -153,7 +153,9 @@ fn the_line_to_try_begins_where_the_process_is_and_with_what_starts_it() {
     let elsewhere = ProcessConsultation { settings, ..elsewhere };
     let says = "cd '/srv/the app' && LD_PRELOAD='/opt/a b.so' MALLOC_ARENA_MAX=2 faultless doctor --for 60s -- ./server 'a b'";
     assert_eq!(line_of(&elsewhere).as_deref(), Some(says));
-    let elsewhere = ProcessConsultation { settings: Vec::new(), ..elsewhere };
+    let elsewhere = ProcessConsultation { input: Some("/data/in put".into()), ..elsewhere };
+    assert_eq!(line_of(&elsewhere), Some(format!("{says} < '/data/in put'")));
+    let elsewhere = ProcessConsultation { settings: Vec::new(), input: None, ..elsewhere };
     let command = vec!["-bash".into(), "-l".into()];
     let login =
         ProcessConsultation { command, directory: None, program: Some("/usr/bin/bash".into()), ..elsewhere };
