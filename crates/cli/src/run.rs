@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use faultless_diagnosis::preload::Purpose;
 use faultless_probe::launch::{Launch, launch};
+use faultless_probe::machine::killed_for_memory;
 use faultless_probe::place::{self, PrivateDirectory};
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::watch;
@@ -39,6 +40,7 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     }
     let environment = environment.variables().to_vec();
     let start = Launch { environment, ..target::start(command, false)? };
+    let killed_before = killed_for_memory();
     let launched = launch(start, signals).map_err(|error| Failure::of_start(&name, &error))?;
     let measurement = watch(&launched, signals, None).map_err(|error| Failure::of_watch(&name, error))?;
 
@@ -49,6 +51,11 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     // A disk that is full by now costs its file and not the figures.
     if !matches!(saved, Some(Ok(()))) {
         crate::say(&summary::line(&measurement));
+    }
+    if target::was_starved(measurement.ending, killed_before) {
+        crate::say(&format!(
+            "the kernel killed {name} for want of memory, and takes the pages of such before their end: peak and final RSS may be of what was left"
+        ));
     }
     // Short programs may end before a sample was taken; only what was seen is judged.
     if measurement.allocator().is_some_and(|allocator| allocator != Allocator::Faultless) {

@@ -26,6 +26,9 @@ use crate::subject;
 /// Less memory that was there before the end is not spoken of.
 const NOTABLE_BYTES: u64 = 16 << 20;
 
+/// Its number on every Linux.
+const SIGKILL: i32 = 9;
+
 /// Finds the program of a command and makes sure that a preload reaches it.
 ///
 /// # Errors
@@ -154,11 +157,11 @@ fn said_of(process: &Process, moment: Moment, after: Option<Duration>, is_starve
     of_moment.map(String::from).into_iter().chain(of_peak).collect()
 }
 
-/// Whether SIGKILL, the ninth signal, ends it: to the last it is among those that wait for the whole process.
+/// Whether SIGKILL ends it: to the last it is among those that wait for the whole process.
 fn is_being_killed(process: &Process) -> bool {
     let status = process.text("status").unwrap_or_default();
     let waiting = status::field(&status, "ShdPnd").and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    waiting.is_some_and(|set| set & (1 << 8) != 0)
+    waiting.is_some_and(|set| set & (1 << (SIGKILL - 1)) != 0)
 }
 
 /// What is said where little is left of what a process had resident, whose `status` this is.
@@ -171,6 +174,13 @@ fn of_peak(status: &str) -> Option<String> {
             "at its peak it had {peak} MiB resident, at its end {now} (--after DURATION looks while it runs)"
         )
     })
+}
+
+/// Whether the kernel killed a command for want of memory, by how it ended and by [`killed_for_memory`] at its start. The figures of
+/// its end may then be of what was left.
+#[must_use]
+pub fn was_starved(ending: Ending, killed_before: Option<u64>) -> bool {
+    ending == Ending::Killed(SIGKILL) && killed_for_memory() != killed_before
 }
 
 /// Says how a command ended, where that was no success and the report does not tell.

@@ -5,6 +5,8 @@ mod memory_group;
 mod place;
 mod tool;
 
+use std::os::unix::process::ExitStatusExt;
+
 use memory_group::LimitedGroup;
 use place::Place;
 use tool::{errors, faultless, json, text};
@@ -41,5 +43,17 @@ fn what_is_left_of_a_process_that_was_killed_for_want_of_memory_is_not_shown_as_
         let said = text(&output);
         assert!(said.to_lowercase().contains("the kernel killed it for want of memory"), "{tool}: {said}");
         assert!(errors(&output).contains("was killed by SIGKILL"), "{tool}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn figures_of_a_command_that_was_killed_for_want_of_memory_are_said_to_be_of_what_was_left() {
+    for tool in ["run", "watch"] {
+        let Some((_group, words)) = greedy(tool) else { return };
+        let output = faultless(&[tool, "--"]).args(words).output().unwrap();
+        let said = errors(&output);
+        let says = "for want of memory, and takes the pages of such before their end: ";
+        assert_eq!(said.matches(says).count(), 1, "{tool}: {said}");
+        assert_eq!(output.status.signal(), Some(9), "{tool}: {said}");
     }
 }

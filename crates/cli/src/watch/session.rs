@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use faultless_probe::launch::Launched;
+use faultless_probe::machine::killed_for_memory;
 use faultless_probe::orphans;
 use faultless_probe::sampler::Sampler;
 use faultless_probe::signals::Signals;
@@ -15,6 +16,7 @@ use faultless_records::recording::{End, Line, Use};
 
 use super::arguments::SHORTEST;
 use crate::failure::Failure;
+use crate::target;
 
 /// How long messages of the kernel may wait when nothing depends on them.
 const LEISURE: Duration = Duration::from_millis(50);
@@ -110,6 +112,8 @@ struct Course<'a> {
     watch: Option<Watch<'a>>,
     /// Its figures once it has ended.
     ended: Option<Measurement>,
+    /// How many processes had been killed for want of memory when it was started.
+    killed_before: Option<u64>,
     /// When everything was looked at last.
     looked: Instant,
     /// When the next round is due.
@@ -126,6 +130,7 @@ impl<'a> Course<'a> {
         Self {
             watch: launched.map(|launched| Watch::new(launched, None)),
             ended: None,
+            killed_before: launched.and_then(|_| killed_for_memory()),
             looked: now,
             next: now + times.interval,
             end: times.limit.map(|limit| now + limit),
@@ -208,6 +213,11 @@ impl<Taker: Audience> Session<'_, Taker> {
             self.sampler.last_round();
         }
         self.sampler.hear();
+        if course.ended.as_ref().is_some_and(|of| target::was_starved(of.ending, course.killed_before)) {
+            self.sampler.note(
+                "the kernel killed the command for want of memory, and takes the pages of such before their end: its last samples and peak RSS may be of what was left",
+            );
+        }
         let command = course.ended.as_ref().map(in_use);
         let cost = self.sampler.cost();
         let t = self.sampler.t();
