@@ -81,7 +81,7 @@ pub fn look_at_process(
 fn remarks(looked: &Looked, unseen: Vec<String>) -> Vec<String> {
     let mut remarks = vec![
         "blocks from before we looked: what is freed of them is counted, but has no size and no life".to_owned(),
-        "posix_memalign, which answers elsewhere than in a register, jemalloc's own functions (mallocx), and calls inside the allocator's own library".to_owned(),
+        "posix_memalign, which answers elsewhere than in a register, jemalloc's own functions (mallocx), and calls inside the allocator's own library, but those by which glibc frees what the cache of an ending thread holds: they count as calls of free".to_owned(),
     ];
     if looked.elapsed > looked.observed + Duration::from_millis(100) {
         let elapsed_s = looked.elapsed.as_secs_f64();
