@@ -34,8 +34,8 @@ int main(void) {
 
 fn start(program: &str, libraries: &str) -> Running {
     let running = Running::start(Command::new(program).env("LD_LIBRARY_PATH", libraries));
-    // Until its loader is through.
-    sleep(Duration::from_millis(200));
+    let maps = format!("/proc/{}/maps", running.pid());
+    wait_until(|| fs::read_to_string(&maps).unwrap().contains("/libc.so"));
     running
 }
 
@@ -290,7 +290,8 @@ fn a_process_with_a_thread_that_cannot_stop_is_let_go_when_the_time_is_over() {
     for option in ["-DVFORK", "-DEND"] {
         let program = place.compile("unable", UNABLE_TO_STOP, &[option, "-pthread"]);
         let mut running = Running::ready(&mut Command::new(&program));
-        let words = ["churn", "--by", "ptrace", "--json", "--for", "500ms", "--pid", &running.pid()];
+        // Time enough to see that it is traced also where others keep the CPUs busy.
+        let words = ["churn", "--by", "ptrace", "--json", "--for", "2s", "--pid", &running.pid()];
         let mut tool = Running::start(tool::faultless(&words).stdout(Stdio::null()).stderr(Stdio::piped()));
         let ending = tool.end_within(SOON);
         let vforked = process_list::family(running.pid().parse().unwrap());

@@ -6,7 +6,7 @@ mod place;
 mod running;
 mod tool;
 
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -190,12 +190,15 @@ fn sums_of_a_walk_agree_with_each_other() {
 #[test]
 fn a_busy_process_that_stands_still_is_walked_exactly_and_goes_on() {
     let mut subject = Subject::start(&["4", "3000", "20000", "30", "1", "busy"]);
-    for _ in 0..5 {
+    // Where others keep the CPUs busy it may not stand for long enough, which is said.
+    let is_exact = || {
         let report = subject.report(&["--stop"]);
         let walk = &report["walks"][0];
-        assert_eq!(walk["is_exact"], true, "{walk:#}");
+        assert!(walk["is_exact"] == true || report["overdue_arenas"].as_u64() > Some(0), "{report:#}");
         assert_eq!(walk["arenas"].as_array().unwrap().len(), 5);
-    }
+        walk["is_exact"] == true
+    };
+    assert_eq!((0..20).filter(|_| is_exact()).take(5).count(), 5);
     // Without a stop the walk may tear, but it ends, and says so.
     for _ in 0..5 {
         let report = subject.report(&[]);
@@ -357,14 +360,19 @@ fn a_32_bit_program_is_said_to_be_one_and_a_command_that_has_ended_is_not_to_be_
 fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
     let place = Place::new("command");
     let marker = place.0.join("ended");
-    let script = format!("sleep 0.5; echo of the command; : > {}", marker.display());
+    let walked = |options: &[&str], sleep_s: &str| {
+        let _ = std::fs::remove_file(&marker);
+        let script = format!("sleep {sleep_s}; echo of the command; : > {}", marker.display());
+        json(faultless_heap(&["--json"]).args(options).args(["--", "sh", "-c", &script]))
+    };
     for (options, source) in
         [(&[][..], "exit"), (&["--after", "100ms"][..], "process"), (&["--after", "9s"][..], "exit")]
     {
-        let _ = std::fs::remove_file(&marker);
-        let mut command = faultless_heap(&["--json"]);
-        command.args(options).args(["--", "sh", "-c", &script]);
-        let report = json(&mut command);
+        let mut report = walked(options, "0.5");
+        if report["source"] != source {
+            // Where others keep the CPUs busy the look comes late.
+            report = walked(options, "5");
+        }
         assert_eq!(report["source"], source, "{options:?}");
         assert!(report["walks"][0]["total"]["used_blocks"].as_u64().unwrap() > 0);
         assert_eq!(report["walks"][0]["is_exact"], true);
@@ -373,8 +381,10 @@ fn a_command_is_walked_at_its_exit_or_after_a_time_and_runs_to_its_end() {
         assert_eq!(is_early, options == ["--after", "9s"], "{report}");
     }
     assert_refused(&mut faultless_heap(&["--", "/no/such/command"]), 127, "");
-    let table = faultless_heap(&["--stop", "--after", "100ms", "--", "sleep", "0.4"]).output().unwrap();
-    assert!(text(&table).contains("it stood still for"), "{table:?}");
+    let stopped =
+        |sleep_s| faultless_heap(&["--stop", "--after", "100ms", "--", "sleep", sleep_s]).output().unwrap();
+    let stood = |output: &Output| text(output).contains("it stood still for");
+    assert!(stood(&stopped("0.4")) || stood(&stopped("5")));
 }
 
 #[test]

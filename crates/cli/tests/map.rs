@@ -57,8 +57,13 @@ int main(void) {
 fn start(place: &Place, variables: &[(&str, &Path)]) -> Running {
     let program = place.compile("program", PROGRAM, &["-O0", "-pthread", "-w"]);
     let running = Running::ready(Command::new(program).envs(variables.iter().copied()));
-    // Its threads are on their way into their waits; from now on nothing changes.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    // Its threads are on their way into their waits; once they are there nothing changes.
+    let threads = format!("/proc/{}/task", running.pid());
+    let all_wait = || {
+        let mut threads = fs::read_dir(&threads).unwrap().map(|thread| thread.unwrap().file_name());
+        threads.all(|thread| state(thread.display()) == Some('S'))
+    };
+    wait_until(all_wait);
     running
 }
 

@@ -112,16 +112,19 @@ fn a_signal_sent_to_us_reaches_the_command_and_its_answer_counts() {
 
 #[test]
 fn a_stopped_command_stays_stopped_until_it_is_continued() {
-    let script = "kill -STOP $$; echo continued";
-    let mut child = faultless(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let script = "echo ready; kill -STOP $$; echo continued";
+    let mut tool = Running::ready(&mut faultless(&["run", "--", "sh", "-c", script]));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.pid())).unwrap();
+    let command = children.split_whitespace().next().unwrap();
+    let is_stopped = || matches!(state(command), Some('t' | 'T'));
+    wait_until(is_stopped);
+    // Time to let it go on; too little of it finds nothing wrong.
     thread::sleep(Duration::from_millis(300));
-    assert!(child.try_wait().unwrap().is_none(), "it must still be stopped");
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
-    let stopped = children.split_whitespace().next().unwrap();
-    send("CONT", stopped);
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    assert_eq!(output.stdout, b"continued\n");
+    let stays = is_stopped();
+    send("CONT", command);
+    let rest = std::io::read_to_string(tool.0.stdout.take().unwrap()).unwrap();
+    assert!(stays && tool.0.wait().unwrap().success(), "it must still be stopped");
+    assert_eq!(rest, "continued\n");
 }
 
 #[test]

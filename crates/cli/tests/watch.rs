@@ -137,7 +137,8 @@ fn a_running_process_shows_what_proc_shows_and_its_end_ends_the_watch() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let recorded = || fs::read_to_string(&record).unwrap_or_default();
+    wait_until(|| recorded().matches(r#""line":"sample""#).count() >= 10);
     drop(child.0.stdin.take());
     // Nobody waits for it yet: it stays as a zombie, and the watch must end all the same.
     let output = watch.wait_with_output().unwrap();
@@ -157,7 +158,6 @@ fn a_running_process_shows_what_proc_shows_and_its_end_ends_the_watch() {
     assert_eq!(number(&first["threads"]), 1);
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     assert_eq!(number(&first["minor_faults"]), fields[7].parse::<u64>().unwrap());
-    assert!(samples.len() >= 10, "{}", samples.len());
     assert_eq!(of_kind(&lines, "event").last().unwrap()["event"], "exit");
 }
 

@@ -74,7 +74,7 @@ fn the_last_figures_are_those_of_the_end_however_long_the_interval_is() {
 #[test]
 fn the_share_is_read_once_more_at_the_end_and_stands_in_no_row_in_between() {
     let own = std::process::id().to_string();
-    let words = ["watch", "-i", "100ms", "--lines", "--for", "500ms", "--pid", &own];
+    let words = ["watch", "-i", "20ms", "--lines", "--for", "500ms", "--pid", &own];
     let output = faultless(&words).output().unwrap();
     let said = text(&output);
     let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
