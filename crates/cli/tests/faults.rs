@@ -42,10 +42,14 @@ fn analysis(words: &[&str]) -> Option<Value> {
 fn first(value: &Value) -> (String, f64) {
     let share = |function: &Value| function["share"].as_f64().unwrap_or_default();
     let functions = value["functions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let Some(first) = functions.iter().find(|function| function["function"] != NOT_LOOKED_AT) else {
-        return (String::new(), 0.0);
-    };
+    let first = guilty(value);
     (first["function"].as_str().unwrap_or_default().to_owned(), share(first) / looked_at(functions))
+}
+
+/// That function.
+fn guilty(value: &Value) -> &Value {
+    let mut functions = value["functions"].as_array().into_iter().flatten();
+    functions.find(|function| function["function"] != NOT_LOOKED_AT).unwrap_or(&Value::Null)
 }
 
 /// Whose faults the kernel lost in a burst: nobody's.
@@ -80,10 +84,7 @@ fn the_demos_kernel_is_found_guilty_and_the_figures_agree_with_the_kernels() {
         value["faults"]["minor"].as_f64().unwrap() + value["faults"]["major"].as_f64().unwrap(),
     );
     assert!((sum / all - 1.0).abs() < 0.01, "{sum} of {all} are attributed");
-    assert_eq!(
-        value["functions"][0]["lines"][0]["file"].as_str().unwrap().rsplit('/').next(),
-        Some("chem.c")
-    );
+    assert_eq!(guilty(&value)["lines"][0]["file"].as_str().unwrap().rsplit('/').next(), Some("chem.c"));
 }
 
 #[test]
@@ -93,8 +94,8 @@ fn a_dgemm_is_found_guilty_with_its_line_and_its_memory() {
     let Some(value) = analysis(&["--", &program, "100"]) else { return };
     let (function, share) = first(&value);
     assert!(function == "dgemm" && share >= 0.95, "{function}: {share}");
-    assert_eq!(value["functions"][0]["memory"][0]["memory"], "anonymous (mmap)");
-    let line = value["functions"][0]["lines"][0]["line"].as_u64().unwrap();
+    assert_eq!(guilty(&value)["memory"][0]["memory"], "anonymous (mmap)");
+    let line = guilty(&value)["lines"][0]["line"].as_u64().unwrap();
     assert!(DGEMM.lines().nth(line as usize - 1).unwrap().contains("packed["), "line {line}");
 }
 
@@ -363,11 +364,17 @@ fn a_process_of_many_threads_is_observed_whole() {
     let place = Place::new("crowd");
     let running = start(&place, CROWD);
     let pid = running.pid();
-    let Some(value) = analysis(&["--pid", &pid, "--for", "1s"]) else { return };
-    let named =
-        value["functions"].as_array().unwrap().iter().find(|function| function["function"] == "guilty");
-    let faults = named.unwrap_or_else(|| panic!("{value:#}"))["faults"].as_f64().unwrap();
-    assert!(faults > 1000.0, "{faults}");
+    let faults = |value: &Value| {
+        let named =
+            value["functions"].as_array().unwrap().iter().find(|function| function["function"] == "guilty");
+        named.map_or(0.0, |named| named["faults"].as_f64().unwrap())
+    };
+    let Some(mut value) = analysis(&["--pid", &pid, "--for", "1s"]) else { return };
+    if faults(&value) <= 1000.0 {
+        // Where others keep the CPUs busy it takes few.
+        value = analysis(&["--pid", &pid, "--for", "10s"]).unwrap();
+    }
+    assert!(faults(&value) > 1000.0, "{value:#}");
     let minor = |part: &str| value["agreement"][part]["minor"].as_f64().unwrap_or(0.0);
     let seen = minor("in_programs") + minor("in_system_calls");
     // Unseen system calls of 200 threads are a large part where they are not permitted to be seen.

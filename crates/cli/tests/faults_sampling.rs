@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 
 use place::Place;
 use running::{Running, stopped};
+use serde_json::Value;
 use tool::{errors, json, was_permitted};
 
 /// 60 threads fault all at once, six times, with pauses that are long enough for finer sampling.
@@ -114,14 +115,21 @@ fn where_files_are_few_fewer_periods_are_chosen_from() {
     let crowd = Running::start(&mut Command::new(program));
     // An event for each thread, CPU and period; all periods take more than twice as many files as one.
     let limit = "ulimit -n $((100 * (4 * $(getconf _NPROCESSORS_ONLN) + 3) + 100))";
-    let words = ["faults", "--json", "--for", "1s", "--pid", &crowd.pid()];
-    let output = tool::after(limit, &words).output().unwrap();
-    assert!(!errors(&output).contains("too many open files"), "{}", errors(&output));
-    if !was_permitted(&output) {
-        return;
+    let mut value = Value::Null;
+    // Where others keep the CPUs busy it takes few.
+    for time in ["1s", "10s"] {
+        let words = ["faults", "--json", "--for", time, "--pid", &crowd.pid()];
+        let output = tool::after(limit, &words).output().unwrap();
+        assert!(!errors(&output).contains("too many open files"), "{}", errors(&output));
+        if !was_permitted(&output) {
+            return;
+        }
+        value = json(&output);
+        if value["agreement"]["in_programs"]["minor"].as_u64() > Some(1000) {
+            return;
+        }
     }
-    let value = json(&output);
-    assert!(value["agreement"]["in_programs"]["minor"].as_u64() > Some(1000), "{value:#}");
+    panic!("{value:#}");
 }
 
 #[test]
