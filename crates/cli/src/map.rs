@@ -117,6 +117,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
         view.counted_rss_bytes = counted_rss_bytes;
         view.page_table_bytes = page_table_bytes;
         view.most_mappings = machine::most_mappings();
+        view.has_own_malloc = target::has_own_malloc(process);
         view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
         view.group = memory_group::of(process);
         view.remarks.push(
@@ -147,6 +148,7 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     view.counted_rss_bytes = counted_rss_bytes;
     view.page_table_bytes = page_table_bytes;
     view.most_mappings = machine::most_mappings();
+    view.has_own_malloc = target::has_own_malloc(process);
     view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
     view.group = memory_group::of(process);
     view.java = java;

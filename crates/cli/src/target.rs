@@ -222,6 +222,12 @@ pub fn defines_malloc(program: &Path) -> bool {
     exported.is_some_and(|offsets| offsets[0].is_some())
 }
 
+/// Whether the program of a running process does.
+#[must_use]
+pub fn has_own_malloc(process: &Process) -> bool {
+    defines_malloc(Path::new(&format!("/proc/{}/exe", process.pid())))
+}
+
 /// The file that is run in the end; none where one on the way to it cannot be inspected.
 #[must_use]
 pub fn really_run(program: &Path) -> Option<ProgramFile> {

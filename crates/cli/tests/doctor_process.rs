@@ -303,6 +303,8 @@ fn a_program_that_brings_its_own_malloc_has_no_line_that_would_try_nothing() {
     let sentence = verdict["sentence"].as_str().unwrap();
     let is_waste = finding(&report, "thrash")["is_waste"] == true;
     assert!(!is_waste || sentence.contains("subject defines malloc itself"), "{sentence}");
+    let served = &finding(&report, "served")["sentence"];
+    assert!(served.as_str().unwrap().starts_with("the program's own malloc serves it"), "{report}");
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn obstacle(process: &Process) -> Option<String> {
     let mut chain = program::chain(Path::new(&program)).ok()?;
     chain.last_mut()?.path = process.name().into();
     preload::obstacle(&chain, Purpose::Allocator).or_else(|| {
-        target::defines_malloc(Path::new(&program)).then(|| {
+        target::has_own_malloc(process).then(|| {
             format!(
                 "{} defines malloc itself, which neither a preload nor a setting of libc's reaches",
                 process.name()

@@ -21,7 +21,7 @@ use faultless_report::heap::{FaultlessHeap, HeapView, Regions, Source, Stop};
 
 use super::faultless::Host;
 use crate::failure::Failure;
-use crate::subject;
+use crate::{subject, target};
 
 /// How often arenas are looked for in a process that changes meanwhile.
 const MOST_SEARCHES: usize = 8;
@@ -163,6 +163,9 @@ struct Known<'process> {
 /// Stops after which a process in which no arena was found has none.
 const STOPS_FOR_NOTHING: u32 = 8;
 
+/// The name of an allocator that is in the program itself.
+const OWN_MALLOC: &str = "the program's own malloc";
+
 struct Seen {
     walks: Vec<walk::HeapWalk>,
     other: Option<(String, Regions)>,
@@ -208,11 +211,15 @@ fn see(known: &Known<'_>, until: Option<Instant>) -> Result<Seen, Failure> {
     if !process.is_alive() {
         return Err(Failure::of_process(ProcessError::Ended(process.pid())));
     }
-    let allocator = if host.is_some() { Allocator::Faultless } else { mappings::allocator(&mappings) };
     // That glibc's malloc has nothing does not prove another one: the process may have asked none.
-    if allocator != Allocator::Libc {
-        seen.other = Some((allocator.name().to_owned(), regions(&live, &mappings, &seen.walks)));
-    }
+    let other = match mappings::allocator(&mappings) {
+        _ if host.is_some() => Some(Allocator::Faultless.name()),
+        // The loader finds it before that of any library. It may have glibc's behind it.
+        _ if target::has_own_malloc(process) => seen.walks.is_empty().then_some(OWN_MALLOC),
+        Allocator::Libc => None,
+        loaded => Some(loaded.name()),
+    };
+    seen.other = other.map(|name| (name.to_owned(), regions(&live, &mappings, &seen.walks)));
     if let Some(host) = host {
         match host.look(process, memory) {
             Ok(faultless) => {

@@ -111,10 +111,18 @@ fn counted_again(view: &MapView) -> String {
 
 /// An allocator that is there and whose memory is hardly found.
 fn unrecognised(view: &MapView) -> String {
-    let Some(allocator) = view.unseen_allocator() else { return String::new() };
-    let known = match view.rss_bytes(Kind::Allocator(allocator)) {
-        0 => "none".into(),
-        bytes => format!("only {}", size(bytes)),
+    let said = match view.unseen_allocator() {
+        Some(allocator) => {
+            let known = match view.rss_bytes(Kind::Allocator(allocator)) {
+                0 => "none".into(),
+                bytes => format!("only {}", size(bytes)),
+            };
+            format!("{allocator} is loaded and {known} of its memory is recognised")
+        }
+        None if view.is_own_malloc_unseen() => {
+            "none of the memory of the program's own malloc is recognised".into()
+        }
+        None => return String::new(),
     };
     let [unknown, own] = [Kind::Unknown, Kind::OwnMapping].map(|kind| view.rss_bytes(kind));
     let in_doubt = match (unknown, own) {
@@ -122,9 +130,7 @@ fn unrecognised(view: &MapView) -> String {
         (unknown, _) if unknown < own / NOTABLE_PART => format!("{} of own mappings", size(own)),
         _ => format!("unknown {} and of the {} of own mappings", size(unknown), size(own)),
     };
-    format!(
-        "{allocator} is loaded and {known} of its memory is recognised: much of the {in_doubt} may be what it serves\n"
-    )
+    format!("{said}: much of the {in_doubt} may be what it serves\n")
 }
 
 /// Whether the sum of the mappings is so far from the kernel's that they must have changed while they were read.
@@ -336,6 +342,13 @@ mod tests {
         };
         let line = "rpmalloc is loaded and none of its memory is recognised: much of the unknown 1 MiB may be what it serves";
         assert!(foot_beside("librpmalloc.so").contains(line), "{}", foot_beside("librpmalloc.so"));
+        let mappings_beside = library("librpmalloc.so");
+        let parts = classify(&Sight { mappings: &mappings_beside, contents: None, threads: &[] });
+        let mut view = MapView::new("browser".into(), None, mappings_beside, parts);
+        view.has_own_malloc = true;
+        let line = "none of the memory of the program's own malloc is recognised: much of the unknown 1 MiB may be what it serves";
+        let text = super::text(&view);
+        assert!(text.contains(line) && !text.contains("rpmalloc is loaded"), "{text}");
         let own = "7f0009300000-7f0009400000 rw-p 00000000 00:00 0 \nRss: 1024 kB\nVmFlags: rd\n";
         let mut mappings = library("librpmalloc.so");
         mappings.extend(mappings::parse(own.as_bytes()).unwrap());

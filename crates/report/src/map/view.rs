@@ -35,6 +35,8 @@ pub struct MapView {
     pub page_table_bytes: Option<u64>,
     /// Mappings that it may have (`vm.max_map_count`); none of a saved file.
     pub most_mappings: Option<u64>,
+    /// Whether its program defines `malloc` itself, which the loader finds before that of any library; false of a saved file.
+    pub has_own_malloc: bool,
     /// Its control group.
     pub group: Option<MemoryGroup>,
     /// What its Java virtual machine says it uses, set against what is resident.
@@ -59,6 +61,7 @@ impl MapView {
             unmapped_files: None,
             page_table_bytes: None,
             most_mappings: None,
+            has_own_malloc: false,
             group: None,
             java: None,
             remarks: Vec::new(),
@@ -95,11 +98,26 @@ impl MapView {
     pub fn unseen_allocator(&self) -> Option<Allocator> {
         let allocator = mappings::allocator(&self.mappings);
         let kind = Kind::Allocator(allocator);
-        let is_another = !matches!(allocator, Allocator::Libc | Allocator::LibcDebug);
-        let may_be_its = self.rss_bytes(Kind::Unknown) + self.rss_bytes(Kind::OwnMapping);
-        let is_unseen =
-            is_another && !self.is_proven(|found| found == kind) && self.rss_bytes(kind) < may_be_its;
+        let is_another = !self.has_own_malloc && !matches!(allocator, Allocator::Libc | Allocator::LibcDebug);
+        let is_unseen = is_another
+            && !self.is_proven(|found| found == kind)
+            && self.rss_bytes(kind) < self.bytes_of_nobody();
         is_unseen.then_some(allocator)
+    }
+
+    /// Whether the program's own `malloc` serves it, none of the memory is known as that one's, and some may be.
+    #[must_use]
+    pub fn is_own_malloc_unseen(&self) -> bool {
+        let is_glibcs = |total: &Total| total.kind.is_glibcs() && total.usage.rss_bytes > 0;
+        self.has_own_malloc
+            && !self.is_allocator_proven()
+            && !self.totals.iter().any(is_glibcs)
+            && self.bytes_of_nobody() > 0
+    }
+
+    /// Resident bytes that may be what an allocator serves whose memory bears no mark.
+    fn bytes_of_nobody(&self) -> u64 {
+        self.rss_bytes(Kind::Unknown) + self.rss_bytes(Kind::OwnMapping)
     }
 
     /// Whether memory of another allocator than glibc's is known as its by its records, or by name.

@@ -192,7 +192,7 @@ fn elsewhere(seen: &ProcessConsultation) -> Option<Finding> {
     let by_walk = seen.heap.as_ref().and_then(HeapView::resident_bytes).unwrap_or(0);
     let (all, mallocs) = (seen.map.sum().rss_bytes, seen.malloc_bytes().max(by_walk));
     // What nothing is known of may be malloc's.
-    let is_known = part_in_doubt(seen) < MUCH_UNKNOWN && seen.map.unseen_allocator().is_none();
+    let is_known = part_in_doubt(seen) < MUCH_UNKNOWN && !is_allocator_unseen(seen);
     (is_known && all >= LEAST_RSS_BYTES && mallocs < all / 2).then(|| {
         let part = percent(mallocs as f64 / all as f64);
         let sentence = format!(
@@ -241,9 +241,14 @@ pub(super) fn is_much_in_doubt(seen: &ProcessConsultation) -> bool {
     seen.map.sum().rss_bytes >= LEAST_RSS_BYTES && part_in_doubt(seen) >= MUCH_UNKNOWN
 }
 
+/// Whether there is an allocator whose memory bears no mark: much of what is unknown may be that.
+fn is_allocator_unseen(seen: &ProcessConsultation) -> bool {
+    seen.map.unseen_allocator().is_some() || seen.map.is_own_malloc_unseen()
+}
+
 /// An allocator that is loaded, and whose memory bears no mark, is named by what is said of residence.
 fn unknown(seen: &ProcessConsultation) -> Option<Finding> {
-    (is_much_in_doubt(seen) && seen.map.unseen_allocator().is_none()).then(|| {
+    (is_much_in_doubt(seen) && !is_allocator_unseen(seen)).then(|| {
         Finding::new(
             Concern::Residence,
             format!(

@@ -435,6 +435,22 @@ fn memory_that_nothing_is_known_of_is_named_with_what_lists_it() {
 }
 
 #[test]
+fn what_is_unknown_of_a_program_with_a_malloc_of_its_own_is_not_said_to_be_no_mallocs() {
+    let smaps = "7f0000000000-7f0002d00000 rw-p 00000000 00:00 0 \nRss: 46080 kB\nVmFlags: rd\n\
+                 7f1000000000-7f1003700000 r--p 00000000 08:01 7 /srv/data\nRss: 56320 kB\nVmFlags: rd\n";
+    let mappings = mappings::parse(smaps.as_bytes()).unwrap();
+    let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+    let map = MapView::new("browser (7)".into(), Some(7), mappings, parts);
+    let mut consultation = ProcessConsultation { map, ..quiet(100, 2) };
+    assert_eq!(concerns(&consultation), [Concern::Elsewhere]);
+    consultation.map.has_own_malloc = true;
+    consultation.heap.as_mut().unwrap().other = Some(("the program's own malloc".into(), Regions::default()));
+    assert_eq!(concerns(&consultation), [Concern::Served, Concern::Residence]);
+    let verdict = verdict_of(&consultation);
+    assert!(verdict.starts_with("leave its allocator alone, as far as it could be seen"), "{verdict}");
+}
+
+#[test]
 fn a_peak_that_is_written_as_what_is_there_is_left_out() {
     let heading = |more| {
         let mut consultation = quiet(100, 2);
