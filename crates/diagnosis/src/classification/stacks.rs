@@ -170,7 +170,7 @@ fn stack_of(reader: &Reader<'_>, block: u64) -> Option<Stack> {
         let pages = |number: u64| number.is_multiple_of(PAGE_BYTES);
         let fits = start != 0 && pages(start) && pages(guard) && guard < bytes && extent.contains(block);
         let is_at_top = extent.end.checked_sub(block)? <= 4 * TOP_BYTES;
-        (fits && is_at_top).then_some(Stack {
+        (fits && is_at_top).then(|| Stack {
             extent: Extent { start, end: extent.end.next_multiple_of(PAGE_BYTES) },
             number: number_at(reader, block),
             range_at: block + at + 8 * place as u64,
@@ -222,6 +222,15 @@ mod tests {
         let ended = claims.at(STACK - 1).unwrap();
         assert_eq!((ended.kind, ended.extent), (Kind::ThreadStack, Extent::new(STACK - SIZE, SIZE)));
         assert_eq!(claims.at(STACK + SIZE), None, "what lies above is nobody's stack");
+    }
+
+    #[test]
+    fn what_looks_like_a_control_block_and_states_a_range_up_to_the_last_address_has_no_stack() {
+        let mut memory = MadeUp::default();
+        put_block(&mut memory, STACK, 7, 0);
+        let block = STACK + SIZE - 0x980;
+        memory.put(block + 0x690, &[STACK, u64::MAX, 0x1000]);
+        assert!(stack_of(&Reader::new(&memory), block).is_none());
     }
 
     #[test]
