@@ -10,6 +10,7 @@ use faultless_records::quantity::{self, range, size, span};
 
 use super::makers::{Foremost, Makers};
 use super::runtimes::Runtime;
+use crate::setting::DEFAULT_THRESHOLD_BYTES;
 
 /// Fewer times than this are no thrash: programs map and unmap a few things when they start.
 const LEAST_TIMES: u64 = 100;
@@ -261,6 +262,9 @@ fn mapped_and_unmapped(finding: &Finding, part_of_malloc: Option<f64>) -> String
         Some(part) => {
             let percent = part * 100.0;
             format!("{both} ({percent:.0} % of the mappings are malloc's, the others the program's own)")
+        }
+        None if smallest < DEFAULT_THRESHOLD_BYTES => {
+            format!("{both} (smaller ones than glibc's malloc maps, unless told to, are among them)")
         }
         None => format!("{both} (as malloc does with blocks of {blocks} and more)"),
     }

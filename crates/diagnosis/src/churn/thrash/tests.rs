@@ -171,8 +171,7 @@ fn all_advice_that_takes_pages_away_at_once_is_a_purge() {
         for _ in 0..150 {
             program.call(CallKind::Madvise, [0x7f00_0000_0000, MIB, advice, 0, 0], 0);
         }
-        let patterns: Vec<Pattern> = program.end(&[]).iter().map(|finding| finding.pattern).collect();
-        assert_eq!(patterns, [Pattern::Purge], "advice {advice}");
+        assert!(program.end(&[]).iter().map(|one| one.pattern).eq([Pattern::Purge]), "advice {advice}");
     }
 }
 
@@ -187,21 +186,22 @@ fn records_of_new_mappings_accuse_nobody() {
 
 #[test]
 fn mappings_that_the_program_makes_itself_are_not_blamed_on_malloc() {
-    let run = |stacks: &[&[&str]]| {
+    let run = |bytes, stacks: &[&[&str]]| {
         let mut program = Program::start();
         program.stack = (!stacks.is_empty()).then_some(TakenStack { index: 0, weight: 1 });
         for _ in 0..200 {
-            program.call(CallKind::Mmap, [0, 1 << 20, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
-            program.call(CallKind::Munmap, [0x7f00_0000_0000, 1 << 20, 0, 0, 0], 0);
+            program.call(CallKind::Mmap, [0, bytes, 3, ANONYMOUS, 0], 0x7f00_0000_0000);
+            program.call(CallKind::Munmap, [0x7f00_0000_0000, bytes, 0, 0, 0], 0);
         }
         program.end(stacks).remove(0)
     };
-    let own = run(&[&["mmap", "own_pool", "main"]]);
+    let own = run(MIB, &[&["mmap", "own_pool", "main"]]);
     assert!(own.sentence.starts_with("the program itself maps 1 MiB"), "{}", own.sentence);
     assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
-    let unknown = run(&[]);
+    let unknown = run(MIB, &[]);
     assert!(unknown.sentence.contains("as malloc does") && unknown.remedy.contains("doctor"));
-    let cut = run(&[&["mmap", "0x8ce85b2c289b9488", "[stack cut off]"]]);
+    assert!(run(1 << 16, &[]).sentence.contains("smaller ones than glibc's malloc maps"));
+    let cut = run(MIB, &[&["mmap", "0x8ce85b2c289b9488", "[stack cut off]"]]);
     assert_eq!((cut.sentence, cut.caller), (unknown.sentence, None), "as of a libc without tables");
 }
 
