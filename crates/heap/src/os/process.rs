@@ -74,7 +74,7 @@ mod tests {
     fn the_only_thread_of_a_process_is_known_to_be_alone() {
         unsafe extern "C" {
             fn fork() -> c_int;
-            fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int;
+            fn waitpid(child: c_int, status: &mut c_int, options: c_int) -> c_int;
             fn _exit(status: c_int) -> !;
         }
         std::thread::spawn(|| assert!(!has_one_thread())).join().unwrap();
@@ -85,8 +85,8 @@ mod tests {
             unsafe { _exit(c_int::from(!has_one_thread())) }
         }
         let mut status = -1;
-        // SAFETY: the pointer is valid for writing during the call.
-        assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
     }
 }
