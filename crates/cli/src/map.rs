@@ -109,17 +109,21 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     let status_text = process.text("status").map_err(Failure::of_process)?;
     let counted_rss_bytes = status::bytes_of_field(&status_text, "VmRSS");
     let page_table_bytes = status::bytes_of_field(&status_text, "VmPTE");
-    let outline = subject::mappings(process, "maps")?;
-    let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
-    if !manner.is_full && (is_large || outline.len() > MANY_MAPPINGS) {
-        let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
-        let mut view = MapView::new(title, Some(process.pid()), outline, parts);
+    let begin = |mappings, parts| {
+        let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
         view.counted_rss_bytes = counted_rss_bytes;
         view.page_table_bytes = page_table_bytes;
         view.most_mappings = machine::most_mappings();
         view.has_own_malloc = target::has_own_malloc(process);
         view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
         view.group = memory_group::of(process);
+        view
+    };
+    let outline = subject::mappings(process, "maps")?;
+    let is_large = counted_rss_bytes.is_some_and(|bytes| bytes > LARGE_RSS_BYTES);
+    if !manner.is_full && (is_large || outline.len() > MANY_MAPPINGS) {
+        let parts = classify(&Sight { mappings: &outline, contents: None, threads: &[] });
+        let mut view = begin(outline, parts);
         view.remarks.push(
             "it is so large that measuring it may hold it up, so kinds are by layout, without resident sizes; --full measures".into(),
         );
@@ -143,14 +147,8 @@ fn look_once(process: &Process, manner: Manner<'_>) -> Result<MapView, Failure> 
     let parts = classify(&Sight { mappings: &mappings, contents, threads: &threads });
     let java = memory.map(|memory| account(&parts, &mappings, contents, &memory));
     drop(live);
-    let mut view = MapView::new(title, Some(process.pid()), mappings, parts);
+    let mut view = begin(mappings, parts);
     view.kernel = kernel;
-    view.counted_rss_bytes = counted_rss_bytes;
-    view.page_table_bytes = page_table_bytes;
-    view.most_mappings = machine::most_mappings();
-    view.has_own_malloc = target::has_own_malloc(process);
-    view.unmapped_files = unmapped_files::of(process, &view.mappings).ok();
-    view.group = memory_group::of(process);
     view.java = java;
     view.remarks = remarks;
     Ok(view)

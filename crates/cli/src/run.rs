@@ -52,10 +52,8 @@ pub fn run(arguments: RunArguments, signals: &Signals) -> Result<Ending, Failure
     if !matches!(saved, Some(Ok(()))) {
         crate::say(&summary::line(&measurement));
     }
-    if target::was_starved(measurement.ending, killed_before) {
-        crate::say(&format!(
-            "the kernel killed {name} for want of memory, and takes the pages of such before their end: peak and final RSS may be of what was left"
-        ));
+    if let Some(said) = target::of_starved(&name, "peak and final RSS", measurement.ending, killed_before) {
+        crate::say(&said);
     }
     // Short programs may end before a sample was taken; only what was seen is judged.
     if measurement.allocator().is_some_and(|allocator| allocator != Allocator::Faultless) {

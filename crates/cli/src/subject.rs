@@ -86,13 +86,11 @@ pub fn one_program<Seen>(
             return seen;
         }
     }
-    // One that has ended has no program either. What is cut off here is of one that goes on becoming another.
-    match process.mappings("maps").map_err(Failure::of_process)? {
-        Err(MappingsError::Empty) if !process.is_alive() => {
-            Err(Failure::of_process(ProcessError::Ended(process.pid())))
-        }
-        _ => Err(keeps_becoming(process)),
-    }
+    // One that has ended has no program either.
+    Err(match process.is_alive() {
+        true => keeps_becoming(process),
+        false => Failure::of_process(ProcessError::Ended(process.pid())),
+    })
 }
 
 /// That processes are to be seen, and none instead of another.

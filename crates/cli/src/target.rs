@@ -176,11 +176,21 @@ fn of_peak(status: &str) -> Option<String> {
     })
 }
 
-/// Whether the kernel killed a command for want of memory, by how it ended and by [`killed_for_memory`] at its start. The figures of
-/// its end may then be of what was left.
+/// What is said where the kernel killed a command for want of memory, by how it ended and by [`killed_for_memory`] at its start: of which
+/// `figures` little may be left.
 #[must_use]
-pub fn was_starved(ending: Ending, killed_before: Option<u64>) -> bool {
-    ending == Ending::Killed(SIGKILL) && killed_for_memory() != killed_before
+pub fn of_starved(
+    command: &str,
+    figures: &str,
+    ending: Ending,
+    killed_before: Option<u64>,
+) -> Option<String> {
+    let is_starved = ending == Ending::Killed(SIGKILL) && killed_for_memory() != killed_before;
+    is_starved.then(|| {
+        format!(
+            "the kernel killed {command} for want of memory, and takes the pages of such before their end: {figures} may be of what was left"
+        )
+    })
 }
 
 /// Says how a command ended, where that was no success and the report does not tell.
@@ -218,14 +228,17 @@ pub fn own_malloc<'path>(
 /// Whether a program exports a `malloc` of its own: the loader finds that before any preloaded one.
 #[must_use]
 pub fn defines_malloc(program: &Path) -> bool {
-    let exported = File::open(program).ok().and_then(|file| exported::offsets(&file, &["malloc"]).ok());
-    exported.is_some_and(|offsets| offsets[0].is_some())
+    File::open(program).is_ok_and(|file| exports_malloc(&file))
 }
 
 /// Whether the program of a running process does.
 #[must_use]
 pub fn has_own_malloc(process: &Process) -> bool {
-    defines_malloc(Path::new(&format!("/proc/{}/exe", process.pid())))
+    process.open_file("exe").is_ok_and(|file| exports_malloc(&file))
+}
+
+fn exports_malloc(file: &File) -> bool {
+    exported::offsets(file, &["malloc"]).is_ok_and(|offsets| offsets[0].is_some())
 }
 
 /// The file that is run in the end; none where one on the way to it cannot be inspected.

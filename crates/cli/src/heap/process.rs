@@ -76,7 +76,9 @@ fn look_once(process: &Process, manner: Manner) -> Result<HeapView, Failure> {
     let mappings = subject::mappings(process, "maps")?;
     let version = libraries(&mappings, process).iter().find_map(|library| version_of(process, library));
     let host = Host::find(process, &mappings);
-    let mut known = Known { process, memory: &memory, pagemap: &pagemap, version, host, before: None };
+    let has_own_malloc = host.is_none() && target::has_own_malloc(process);
+    let mut known =
+        Known { process, memory: &memory, pagemap: &pagemap, version, host, has_own_malloc, before: None };
     let status = process.text("status").map_err(Failure::of_process)?;
     if status::bytes_of_field(&status, "VmSwap").is_some_and(|bytes| bytes > 0) {
         let areas = areas(&mappings);
@@ -156,6 +158,8 @@ struct Known<'process> {
     pagemap: &'process PageMap,
     version: Option<(u32, u32)>,
     host: Option<Host>,
+    /// Whether its program's `malloc` serves it: the loader finds that before that of any library.
+    has_own_malloc: bool,
     /// Which pages had memory before any was read, where some were in swap.
     before: Option<PageStates>,
 }
@@ -214,8 +218,8 @@ fn see(known: &Known<'_>, until: Option<Instant>) -> Result<Seen, Failure> {
     // That glibc's malloc has nothing does not prove another one: the process may have asked none.
     let other = match mappings::allocator(&mappings) {
         _ if host.is_some() => Some(Allocator::Faultless.name()),
-        // The loader finds it before that of any library. It may have glibc's behind it.
-        _ if target::has_own_malloc(process) => seen.walks.is_empty().then_some(OWN_MALLOC),
+        // It may have glibc's behind it.
+        _ if known.has_own_malloc => seen.walks.is_empty().then_some(OWN_MALLOC),
         Allocator::Libc => None,
         loaded => Some(loaded.name()),
     };

@@ -213,10 +213,12 @@ impl<Taker: Audience> Session<'_, Taker> {
             self.sampler.last_round();
         }
         self.sampler.hear();
-        if course.ended.as_ref().is_some_and(|of| target::was_starved(of.ending, course.killed_before)) {
-            self.sampler.note(
-                "the kernel killed the command for want of memory, and takes the pages of such before their end: its last samples and peak RSS may be of what was left",
-            );
+        let of_starved = |ended: &Measurement| {
+            let figures = "its last samples and peak RSS";
+            target::of_starved("the command", figures, ended.ending, course.killed_before)
+        };
+        if let Some(said) = course.ended.as_ref().and_then(of_starved) {
+            self.sampler.note(&said);
         }
         let command = course.ended.as_ref().map(in_use);
         let cost = self.sampler.cost();

@@ -95,6 +95,19 @@ mod tests {
         Area { start, end, is_writable: true, is_anonymous: true, is_break: false }
     }
 
+    /// A process of whose pages the kernel says this, whichever it is asked for.
+    struct Answering(Option<Vec<Page>>);
+
+    impl Memory for Answering {
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            false
+        }
+
+        fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {
+            self.0.clone()
+        }
+    }
+
     #[test]
     fn pages_stay_what_they_were_before_the_first_was_read() {
         use Page::{Absent, Resident, Swapped};
@@ -114,30 +127,13 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_meanwhile_is_not_waited_for() {
-        struct Ended;
-        impl Memory for Ended {
-            fn read(&self, _: u64, _: &mut [u8]) -> bool {
-                false
-            }
-            fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {
-                Some(Vec::new())
-            }
-        }
-        let states = PageStates::of(&Ended, &[area(0..4), area(9..2 * WINDOW_PAGES)]).unwrap();
+        let ended = Answering(Some(Vec::new()));
+        let states = PageStates::of(&ended, &[area(0..4), area(9..2 * WINDOW_PAGES)]).unwrap();
         assert_eq!(states.next_present(0, 5 * PAGE_BYTES), 5 * PAGE_BYTES);
     }
 
     #[test]
     fn what_the_kernel_cannot_tell_is_not_told() {
-        struct Untold;
-        impl Memory for Untold {
-            fn read(&self, _: u64, _: &mut [u8]) -> bool {
-                true
-            }
-            fn pages(&self, _: u64, _: usize) -> Option<Vec<Page>> {
-                None
-            }
-        }
-        assert_eq!(PageStates::of(&Untold, &[area(0..4)]), None);
+        assert_eq!(PageStates::of(&Answering(None), &[area(0..4)]), None);
     }
 }
