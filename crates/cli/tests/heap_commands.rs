@@ -54,7 +54,7 @@ fn a_command_that_fails_is_walked_and_said_to_have_failed() {
         [("exit 7", "sh ended with exit status 7"), ("kill -9 $$", "sh was killed by SIGKILL")]
     {
         let mut command = faultless_heap(&["--after", "50ms", "--", "sh", "-c"]);
-        let output = command.arg(format!("sleep 0.3; {script}")).output().unwrap();
+        let output = command.arg(format!("sleep 2; {script}")).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(errors(&output).contains(ending), "{output:?}");
     }

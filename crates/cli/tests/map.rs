@@ -421,7 +421,7 @@ fn another_thread_that_goes_on_or_becomes_another_program_is_not_missed() {
         program("becomes", "execl(\"/bin/sleep\", \"sleep\", \"0.1\", NULL)", "pthread_join(thread, 0)");
     let shown = text(&["--", &becomes]);
     assert!(shown.starts_with("sleep ("), "{shown}");
-    let goes_on = program("goes_on", "usleep(400000); exit(0)", "pthread_exit(0)");
+    let goes_on = program("goes_on", "sleep(2); exit(0)", "pthread_exit(0)");
     let note = "first thread ended before others";
     let shown = text(&["--", &goes_on]);
     assert!(shown.starts_with("goes_on (") && shown.contains(note), "{shown}");

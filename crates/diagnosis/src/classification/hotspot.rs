@@ -145,15 +145,10 @@ impl Machine<'_> {
         if let Some(table) = cards {
             let size = structs.word(self.reader, table, "CardTable", "_byte_map_size");
             let start = structs.word(self.reader, table, "CardTable", "_byte_map");
-            if let (Some(start), Some(bytes)) = (start, size) {
-                let pages = Extent {
-                    start: start & !(PAGE_BYTES - 1),
-                    end: start.saturating_add(bytes).next_multiple_of(PAGE_BYTES),
-                };
-                if self.is_private(pages) {
-                    let evidence = Evidence::plain(Strength::Contents, "CardTable::_byte_map");
-                    claims.add(pages, Kind::JavaCollector, evidence);
-                }
+            let pages = start.zip(size).and_then(|(start, bytes)| pages_around(start, bytes));
+            if let Some(pages) = pages.filter(|pages| self.is_private(*pages)) {
+                let evidence = Evidence::plain(Strength::Contents, "CardTable::_byte_map");
+                claims.add(pages, Kind::JavaCollector, evidence);
             }
         }
         let from_heap: Vec<u64> = self.heap_object().into_iter().chain(barrier).chain(cards).collect();
@@ -242,6 +237,12 @@ impl Machine<'_> {
     }
 }
 
+/// The pages that hold these bytes; `None` where no address space does, as a damaged JVM may state.
+fn pages_around(start: u64, bytes: u64) -> Option<Extent> {
+    let end = start.checked_add(bytes)?.checked_next_multiple_of(PAGE_BYTES)?;
+    Some(Extent { start: start & !(PAGE_BYTES - 1), end })
+}
+
 /// Those that begin or end where a mapping does, or where one of the others that do. The kernel joins some mappings with their
 /// neighbours, so one of two bounds is enough, and one between two others may have none of its own.
 fn bounded(mappings: &[Mapping], mut ranges: Vec<Extent>) -> Vec<Extent> {
@@ -265,6 +266,13 @@ fn bounded(mappings: &[Mapping], mut ranges: Vec<Extent>) -> Vec<Extent> {
 mod tests {
     use super::*;
     use faultless_records::mappings;
+
+    #[test]
+    fn a_range_that_no_address_space_holds_has_no_pages() {
+        assert_eq!(pages_around(0x1008, 0x1000), Some(Extent { start: 0x1000, end: 0x3000 }));
+        assert_eq!(pages_around(0x1008, u64::MAX), None);
+        assert_eq!(pages_around(u64::MAX - 1, 1), None);
+    }
 
     #[test]
     fn a_table_between_others_in_one_mapping_is_known_by_the_one_that_ends_where_the_mapping_does() {

@@ -56,7 +56,7 @@ fn page(reader: &Reader<'_>, start: u64) -> Option<(u64, Extent)> {
     let bounds_fit = from > start && from < start + HEAD_BYTES && to > from && to <= extent.end;
     let states_reservation = words.windows(2).skip(5).any(|pair| {
         let [at, bytes] = *pair else { return false };
-        at == start && bytes.next_multiple_of(PAGE_BYTES) == size
+        at == start && bytes.checked_next_multiple_of(PAGE_BYTES) == Some(size)
             || at <= start && at > 0 && at.checked_add(bytes) == Some(extent.end)
     });
     (heap != 0 && heap.is_multiple_of(8) && bounds_fit && states_reservation).then_some((heap, extent))
@@ -87,5 +87,13 @@ mod tests {
         claim(&sight, &Reader::new(&memory), &mut claims);
         let of = |page: u64| claims.at(START + page * CHUNK_BYTES).map(|claim| claim.kind);
         assert_eq!([of(0), of(1), of(2), of(3)], [Some(Kind::V8Heap), Some(Kind::V8Heap), None, None]);
+    }
+
+    #[test]
+    fn a_page_that_states_a_reservation_larger_than_any_address_space_is_none() {
+        let mut memory = MadeUp::default();
+        let head = [CHUNK_BYTES, 0x18, 0x1000, START + 0x110, START + CHUNK_BYTES, START, u64::MAX];
+        memory.put(START, &head);
+        assert_eq!(page(&Reader::new(&memory), START), None);
     }
 }
