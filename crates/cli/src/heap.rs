@@ -75,6 +75,7 @@ pub fn heap(
                 let shared = process::shared_bytes(&process, &report).unwrap_or_default();
                 report.remarks.extend(report.on_shared(shared));
             }
+            report.remarks.extend(subject::larger_child(&process).as_deref().map(command::sentence));
             drop(progress);
             show(&report)?;
         }

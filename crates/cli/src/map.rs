@@ -62,7 +62,10 @@ pub fn map(
         };
         crate::print(text)?;
     } else if let Some(pid) = arguments.pid {
-        show(&arguments, &look(&subject::process(pid)?, Manner::of(&arguments))?)?;
+        let process = subject::process(pid)?;
+        let mut view = look(&process, Manner::of(&arguments))?;
+        view.remarks.extend(subject::larger_child(&process));
+        show(&arguments, &view)?;
     } else if let Some(file) = &arguments.file {
         show(&arguments, &saved::view(file)?)?;
     } else if arguments.command.is_empty() {

@@ -9,7 +9,8 @@ use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::process_list;
 use faultless_records::elf;
 use faultless_records::mappings::{Mapping, MappingsError};
-use faultless_records::quantity::several;
+use faultless_records::quantity::{mebibytes, several};
+use faultless_records::status;
 
 use crate::failure::Failure;
 
@@ -134,6 +135,27 @@ fn children(pids: &[i32]) -> Option<String> {
         format!("{number} that it had started before ({named}{rest}): --pid looks at one of them")
     };
     Some(format!("anything of {children}"))
+}
+
+/// Which of the processes that it started has most resident, where that is at least twice what it has itself: who looks at a launcher
+/// mostly wants to see what that started.
+#[must_use]
+pub fn larger_child(process: &Process) -> Option<String> {
+    let resident = |process: &Process| status::bytes_of_field(&process.text("status").ok()?, "VmRSS");
+    let own_bytes = resident(process)?;
+    let children = process_list::family(process.pid()).into_iter().skip(1);
+    let sizes = children.filter_map(|pid| {
+        let child = Process::open(pid).ok()?;
+        Some((resident(&child)?, child))
+    });
+    let (bytes, child) = sizes.max_by_key(|(bytes, _)| *bytes)?;
+    (bytes >= 2 * own_bytes).then(|| {
+        let (pid, name) = (child.pid(), child.name());
+        format!(
+            "process {pid} ({name}), which it started, has more resident, {} MiB: --pid {pid} looks at it",
+            mebibytes(bytes)
+        )
+    })
 }
 
 /// Says of a process that is stopped that there is nothing to wait for, once: doctor looks at it with several instruments. The same as

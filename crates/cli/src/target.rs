@@ -154,7 +154,7 @@ fn said_of(process: &Process, moment: Moment, after: Option<Duration>, is_starve
     let is_at_end = matches!(moment, Moment::AtExit | Moment::FirstThreadAtExit);
     let status = is_at_end.then(|| process.text("status").unwrap_or_default());
     let of_peak = status.as_deref().filter(|_| after.is_none()).and_then(of_peak);
-    of_moment.map(String::from).into_iter().chain(of_peak).collect()
+    of_moment.map(String::from).into_iter().chain(of_peak).chain(subject::larger_child(process)).collect()
 }
 
 /// Whether SIGKILL ends it: to the last it is among those that wait for the whole process.

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use faultless_records::churn_recording::ChurnRecording;
+use faultless_records::churn_recording::{Amount, CallerSum, ChurnRecording};
 use faultless_records::memory_call::Operation;
 
 use super::blame::{GO, MALLOC_TRIM, blamed, goes_through_malloc, is_inside, is_nobodys, plain_name};
@@ -28,8 +28,33 @@ impl<'recording> Makers<'recording> {
     /// The makers of these calls.
     #[must_use]
     pub fn of(recording: &'recording ChurnRecording, operations: &[Operation]) -> Self {
+        Self::among(recording, operations, |_| true)
+    }
+
+    /// The makers of those of these calls whose chain made about so large ones, on average; of all where none did. A loader's mappings
+    /// are many and small, and have no part in large ones that come and go.
+    #[must_use]
+    pub fn of_sizes(
+        recording: &'recording ChurnRecording,
+        operations: &[Operation],
+        (smallest, largest): (u64, u64),
+    ) -> Self {
+        // Amounts are scaled up from those of which chains were taken.
+        let sizes = smallest / 2..=largest.saturating_mul(2);
+        let those = Self::among(recording, operations, |amount| {
+            sizes.contains(&(amount.bytes / amount.count.max(1)))
+        });
+        if those.all() > 0 { those } else { Self::of(recording, operations) }
+    }
+
+    fn among(
+        recording: &'recording ChurnRecording,
+        operations: &[Operation],
+        is_wanted: impl Fn(Amount) -> bool,
+    ) -> Self {
         let mut makers = Self::default();
-        for caller in recording.callers.iter().filter(|caller| operations.contains(&caller.operation)) {
+        let wanted = |caller: &&CallerSum| operations.contains(&caller.operation) && is_wanted(caller.amount);
+        for caller in recording.callers.iter().filter(wanted) {
             let Some(stack) = recording.stacks.get(caller.stack as usize) else { continue };
             let Some(function) = blamed(stack) else { continue };
             if stack.iter().any(|frame| plain_name(frame) == MALLOC_TRIM) {
@@ -141,5 +166,43 @@ impl Foremost {
         let (function, most) = sums.iter().max_by_key(|(function, count)| (**count, Reverse(**function)))?;
         let part = *most as f64 / sums.values().sum::<u64>().max(1) as f64;
         Some(Self { function: (*function).to_owned(), part, functions: sums.len() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
+
+    use super::*;
+    use crate::churn::circumstances::Circumstances;
+    use crate::churn::tally::Tally;
+
+    const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+
+    #[test]
+    fn who_makes_many_small_mappings_has_no_part_in_large_ones() {
+        let mut tally = Tally::begin(0);
+        for (index, times, length) in [(0, 60, 8 << 10), (1, 16, 64 << 20)] {
+            let call = MemoryEvent::Call(MemoryCall {
+                time_ns: 1,
+                pid: 7,
+                tid: 7,
+                kind: CallKind::Mmap,
+                arguments: [0, length, 3, MAP_PRIVATE_ANONYMOUS, u64::MAX],
+                result: Ok(0x7f00_0000_0000),
+                stack: Some(TakenStack { index, weight: 1 }),
+            });
+            (0..times).for_each(|_| tally.take(&call));
+        }
+        let chains = [&["mmap", "_dl_map_segments", "dlopen"][..], &["mmap", "sysmalloc", "malloc", "draw"]];
+        let stacks = chains.iter().map(|chain| chain.iter().map(|&frame| frame.to_owned()).collect());
+        let recording = tally.finish(Circumstances { stacks: stacks.collect(), ..Circumstances::default() });
+        let of = |sizes| Makers::of_sizes(&recording, &[Operation::MapAnonymous], sizes);
+        let large = of((196 << 10, 64 << 20));
+        assert_eq!((large.part_of_malloc(), large.foremost_other()), (Some(1.0), None));
+        let small = of((4 << 10, 16 << 10));
+        assert_eq!(small.foremost_other().unwrap().function, "_dl_map_segments");
+        // Where sizes do not tell, all are asked.
+        assert_eq!(of((1 << 40, 1 << 41)).all(), 76);
     }
 }

@@ -112,7 +112,12 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
         sentence: String::new(),
         remedy: "",
     };
-    let makers = Makers::of(recording, operations(pattern));
+    let makers = match pattern {
+        Pattern::Mapping | Pattern::Shared => {
+            Makers::of_sizes(recording, operations(pattern), (smallest, largest))
+        }
+        _ => Makers::of(recording, operations(pattern)),
+    };
     let part_of_malloc = makers.part_of_malloc();
     finding.part_of_malloc = part_of_malloc;
     let is_of_go = pattern == Pattern::Purge && makers.part_of_go() > HALF;
