@@ -76,7 +76,8 @@ pub fn size(bytes: u64) -> String {
         0..1024 => format!("{bytes} B"),
         1024..0x10_0000 => trimmed(bytes, 10, "KiB"),
         0x10_0000..0x4000_0000 => trimmed(bytes, 20, "MiB"),
-        _ => trimmed(bytes, 30, "GiB"),
+        0x4000_0000..0x100_0000_0000 => trimmed(bytes, 30, "GiB"),
+        _ => trimmed(bytes, 40, "TiB"),
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
     fn sizes_read_well() {
         assert_eq!(
             [100, 128 << 10, 9 << 19, u64::MAX].map(size),
-            ["100 B", "128 KiB", "4.5 MiB", "17179869184 GiB"]
+            ["100 B", "128 KiB", "4.5 MiB", "16777216 TiB"]
         );
         assert_eq!([range(1, 2048), range(1 << 20, (1 << 20) + 1)], ["1 B to 2 KiB", "1 MiB"]);
     }

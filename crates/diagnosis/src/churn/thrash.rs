@@ -85,7 +85,11 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
 }
 
 fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> Option<Finding> {
-    let times: u64 = cycles.iter().map(|cycle| cycle.amount.count).sum();
+    let count: u64 = cycles.iter().map(|cycle| cycle.amount.count).sum();
+    let times = match pattern {
+        Pattern::MallocTrim => calls_of_malloc_trim(cycles),
+        _ => count,
+    };
     let first = cycles.iter().map(|cycle| cycle.seen_ns.0).min()?;
     let last = cycles.iter().map(|cycle| cycle.seen_ns.1).max()?;
     let gap_sum: f64 = cycles.iter().map(|cycle| cycle.gap_sum_ns as f64).sum();
@@ -106,7 +110,7 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
         pages_each,
         range_bytes: (smallest, largest),
         pages_per_second: pages_each * per_second,
-        gap_ns: gap_sum / times as f64,
+        gap_ns: gap_sum / count.max(1) as f64,
         caller: None,
         part_of_malloc: None,
         sentence: String::new(),
@@ -140,6 +144,18 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
         (finding.sentence, finding.remedy) = (of_runtime(runtime, &finding), runtime.remedy);
     }
     Some(finding)
+}
+
+/// How often the program called malloc_trim, which gives many pieces back at each call: between two times that it gives the same one
+/// back lies one call.
+fn calls_of_malloc_trim(cycles: &[&Cycle]) -> u64 {
+    let calls = cycles.iter().map(|cycle| {
+        let count = cycle.amount.count;
+        let between_ns = cycle.gap_sum_ns / count.max(1);
+        let seen_ns = cycle.seen_ns.1.saturating_sub(cycle.seen_ns.0);
+        count.min(seen_ns / between_ns.max(1) + 1)
+    });
+    calls.max().unwrap_or(0)
 }
 
 impl Finding {

@@ -121,7 +121,7 @@ mod tests {
         let map =
             || SavedTotals { name: "a".into(), totals: Vec::new(), is_measured: true, remarks: Vec::new() };
         let text = text(&map(), &map(), &[change(Kind::MainHeap), change(Kind::MainStack)], None);
-        assert!(text.starts_with("a → a: resident memory shrank by 17179869184 GiB"), "{text}");
+        assert!(text.starts_with("a → a: resident memory shrank by 16777216 TiB"), "{text}");
     }
 
     #[test]

@@ -154,7 +154,7 @@ mod tests {
         let text = text(&account, None);
         assert!(
             text.starts_with(
-                "Native memory tracking: 17179869184 GiB committed; the process has 17179869184 GiB"
+                "Native memory tracking: 16777216 TiB committed; the process has 16777216 TiB"
             ),
             "{text}"
         );

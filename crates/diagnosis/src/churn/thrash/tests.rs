@@ -5,6 +5,8 @@ use crate::churn::circumstances::Circumstances;
 use crate::churn::tally::Tally;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
+mod trims;
+
 const ANONYMOUS: u64 = 0x22;
 
 struct Program {
@@ -387,31 +389,6 @@ fn what_others_than_malloc_purge_is_not_put_down_to_an_allocators_delay() {
     let thread_end = run(&["madvise", "start_thread", "clone3"]);
     assert!(thread_end.sentence.starts_with("threads' stacks"), "{}", thread_end.sentence);
     assert!(thread_end.remedy.contains("thread pool"), "{}", thread_end.remedy);
-}
-
-#[test]
-fn what_the_program_has_malloc_give_back_is_put_down_to_no_threshold_and_to_no_delay() {
-    let (heap, pages) = (0x10_0000, 0x7f00_0000_0000);
-    let mut program = Program::start();
-    program.call(CallKind::Brk, [0; 5], heap);
-    for _ in 0..150 {
-        program.stack = Some(TakenStack { index: 0, weight: 1 });
-        program.call(CallKind::Brk, [heap + MIB, 0, 0, 0, 0], heap + MIB);
-        program.stack = Some(TakenStack { index: 1, weight: 1 });
-        program.call(CallKind::Brk, [heap, 0, 0, 0, 0], heap);
-        program.stack = Some(TakenStack { index: 2, weight: 1 });
-        program.call(CallKind::Madvise, [pages, MIB, 4, 0, 0], 0);
-    }
-    let findings = program.end(&[
-        &["brk", "sbrk", "sysmalloc", "malloc", "work", "main"],
-        &["brk", "sbrk", "systrim.constprop.0", "__malloc_trim", "give_back", "main"],
-        &["madvise", "mtrim", "__malloc_trim", "give_back", "main"],
-    ]);
-    let [finding] = findings.try_into().unwrap();
-    assert_eq!((finding.pattern, finding.times), (Pattern::MallocTrim, 149 + 149));
-    assert!(finding.sentence.starts_with("the program itself calls malloc_trim"), "{}", finding.sentence);
-    assert!(finding.remedy.starts_with("call malloc_trim less often"), "{}", finding.remedy);
-    assert_eq!(finding.caller.unwrap().function, "give_back");
 }
 
 #[test]
