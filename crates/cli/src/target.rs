@@ -12,9 +12,10 @@ use faultless_probe::process::Process;
 use faultless_probe::signals::Signals;
 use faultless_probe::watch::{Moment, watch_beside};
 use faultless_probe::{program, terminal};
+use faultless_records::counters::Counters;
 use faultless_records::measurement::Ending;
 use faultless_records::program::{ProgramFile, ProgramKind};
-use faultless_records::quantity::mebibytes;
+use faultless_records::quantity::{count, mebibytes, several};
 use faultless_records::status;
 use faultless_report::plain::plain;
 use faultless_symbols::exported;
@@ -25,6 +26,9 @@ use crate::subject;
 
 /// Less memory that was there before the end is not spoken of.
 const NOTABLE_BYTES: u64 = 16 << 20;
+
+/// Fewer page faults of processes that have ended are not spoken of: to start one takes some hundreds.
+const NOTABLE_FAULTS: u64 = 10_000;
 
 /// Its number on every Linux.
 const SIGKILL: i32 = 9;
@@ -154,7 +158,10 @@ fn said_of(process: &Process, moment: Moment, after: Option<Duration>, is_starve
     let is_at_end = matches!(moment, Moment::AtExit | Moment::FirstThreadAtExit);
     let status = is_at_end.then(|| process.text("status").unwrap_or_default());
     let of_peak = status.as_deref().filter(|_| after.is_none()).and_then(of_peak);
-    of_moment.map(String::from).into_iter().chain(of_peak).chain(subject::larger_child(process)).collect()
+    let stat = is_at_end.then(|| process.read("stat").unwrap_or_default());
+    let of_children = stat.as_deref().filter(|_| after.is_none()).and_then(of_children);
+    let of_family = [of_peak, of_children, subject::larger_child(process)];
+    of_moment.map(String::from).into_iter().chain(of_family.into_iter().flatten()).collect()
 }
 
 /// Whether SIGKILL ends it: to the last it is among those that wait for the whole process.
@@ -172,6 +179,19 @@ fn of_peak(status: &str) -> Option<String> {
         let [peak, now] = [peak_bytes, bytes].map(mebibytes);
         format!(
             "at its peak it had {peak} MiB resident, at its end {now} (--after DURATION looks while it runs)"
+        )
+    })
+}
+
+/// What is said where processes that it started took nearly all the page faults and have ended, by its `stat`.
+fn of_children(stat: &[u8]) -> Option<String> {
+    let counters = Counters::parse(stat)?;
+    let (own, theirs) = (counters.minor_faults, counters.children_minor_faults);
+    (theirs >= NOTABLE_FAULTS && theirs >= 4 * own).then(|| {
+        format!(
+            "processes that it started, and that have ended, took {}, it took {} (--after DURATION looks while they run)",
+            several(theirs, "page fault"),
+            count(own)
         )
     })
 }
@@ -260,5 +280,17 @@ mod tests {
         assert_eq!(status(206_336, 110_000), None, "half of it and more is there");
         assert_eq!(status(16_000, 2048), None, "it is little");
         assert_eq!(of_peak(""), None);
+    }
+
+    #[test]
+    fn what_others_took_that_a_launcher_waited_for_is_told() {
+        let stat = |own, theirs| {
+            let stat = format!("7 (run) S 1 7 7 0 -1 0 {own} {theirs} 0 0 0 0 0 0 20 0 1 0 5 4096 1 1 1 1 1");
+            of_children(stat.as_bytes())
+        };
+        let says = "processes that it started, and that have ended, took 304,200 page faults, it took 433 (--after DURATION looks while they run)";
+        assert_eq!(stat(433, 304_200).as_deref(), Some(says));
+        assert_eq!([stat(433, 2_000), stat(200_000, 304_200)], [None, None], "little, or not much more");
+        assert_eq!(of_children(b""), None);
     }
 }

@@ -24,6 +24,7 @@ int main(int count, char **words)
 {
     if (fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
         memset(malloc(64 << 20), 1, 64 << 20);
         puts("ready");
         fflush(stdout);
@@ -52,5 +53,7 @@ fn the_larger_process_that_a_launcher_started_is_named() {
         assert!(!names(&shown), "{shown}");
         let shown = text(&faultless(&[tool, "--after", "1s", "--", &program, "4"]).output().unwrap());
         assert!(names(&shown), "{shown}");
+        let shown = text(&faultless(&[tool, "--", &program, "0"]).output().unwrap());
+        assert!(shown.contains("started, and that have ended, took 16,"), "{shown}");
     }
 }
