@@ -163,7 +163,10 @@ mod tests {
     fn a_static_program_is_not_told_to_link_our_allocator_where_that_would_not_help() {
         let chain = [file(elf(None))];
         let says = |purpose| super::obstacle(&chain, purpose).unwrap();
-        assert!(says(Purpose::Allocator).ends_with("link it dynamically, or, with glibc, link libfaultless.a into it"));
+        assert!(
+            says(Purpose::Allocator)
+                .ends_with("link it dynamically, or, with glibc, link libfaultless.a into it")
+        );
         assert!(says(Purpose::Observation).ends_with("it is linked statically; link it dynamically"));
     }
 

@@ -153,9 +153,7 @@ mod tests {
         };
         let text = text(&account, None);
         assert!(
-            text.starts_with(
-                "Native memory tracking: 16777216 TiB committed; the process has 16777216 TiB"
-            ),
+            text.starts_with("Native memory tracking: 16777216 TiB committed; the process has 16777216 TiB"),
             "{text}"
         );
         assert_eq!(value(&account)["resident_bytes"], u64::MAX);
