@@ -155,13 +155,13 @@ fn said_of(process: &Process, moment: Moment, after: Option<Duration>, is_starve
         ),
         _ => None,
     };
-    let is_at_end = matches!(moment, Moment::AtExit | Moment::FirstThreadAtExit);
-    let status = is_at_end.then(|| process.text("status").unwrap_or_default());
-    let of_peak = status.as_deref().filter(|_| after.is_none()).and_then(of_peak);
-    let stat = is_at_end.then(|| process.read("stat").unwrap_or_default());
-    let of_children = stat.as_deref().filter(|_| after.is_none()).and_then(of_children);
-    let of_family = [of_peak, of_children, subject::larger_child(process)];
-    of_moment.map(String::from).into_iter().chain(of_family.into_iter().flatten()).collect()
+    let mut said = Vec::from_iter(of_moment.map(String::from));
+    if after.is_none() && matches!(moment, Moment::AtExit | Moment::FirstThreadAtExit) {
+        said.extend(process.text("status").ok().and_then(|status| of_peak(&status)));
+        said.extend(process.read("stat").ok().and_then(|stat| of_children(&stat)));
+    }
+    said.extend(subject::larger_child(process));
+    said
 }
 
 /// Whether SIGKILL ends it: to the last it is among those that wait for the whole process.
