@@ -196,8 +196,8 @@ fn of_children(stat: &[u8]) -> Option<String> {
     })
 }
 
-/// What is said where the kernel killed a command for want of memory, by how it ended and by [`killed_for_memory`] at its start: of which
-/// `figures` little may be left.
+/// What is said where the kernel killed a command, or a process of it, for want of memory, by how it ended and by
+/// [`killed_for_memory`] at its start: of which `figures` little may be left.
 #[must_use]
 pub fn of_starved(
     command: &str,
@@ -205,10 +205,14 @@ pub fn of_starved(
     ending: Ending,
     killed_before: Option<u64>,
 ) -> Option<String> {
-    let is_starved = ending == Ending::Killed(SIGKILL) && killed_for_memory() != killed_before;
+    let killed = match ending {
+        Ending::Killed(_) => command.into(),
+        Ending::Exited(_) => format!("a process of {command}"),
+    };
+    let is_starved = ending.is_by_kill() && killed_for_memory() != killed_before;
     is_starved.then(|| {
         format!(
-            "the kernel killed {command} for want of memory, and takes the pages of such before their end: {figures} may be of what was left"
+            "the kernel killed {killed} for want of memory, and takes the pages of such before their end: {figures} may be of what was left"
         )
     })
 }

@@ -36,6 +36,22 @@ fn doctor_praises_no_arm_of_a_command_that_was_killed_for_want_of_memory() {
 }
 
 #[test]
+fn a_shell_whose_command_was_killed_for_want_of_memory_is_not_taken_for_one_that_failed() {
+    let Some((_group, [shell, option, script])) = greedy("shell") else { return };
+    // With a command behind it the shell waits, and tells by its status.
+    let words = [shell, option, script.replace("exec ", "") + "; exit $?"];
+    let output = faultless(&["run", "--"]).args(&words).output().unwrap();
+    assert!(errors(&output).contains("the kernel killed a process of sh for want of memory"), "{output:?}");
+    assert_eq!(output.status.code(), Some(137));
+
+    let place = Place::with_temporary("shell");
+    let mut doctor = faultless(&["doctor", "-n", "1", "--json", "--"]);
+    let value = json(&doctor.args(words).env("TMPDIR", place.0.join("tmp")).output().unwrap());
+    let sentence = value["verdict"]["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("For want of memory the kernel killed it under every arm"), "{sentence}");
+}
+
+#[test]
 fn what_is_left_of_a_process_that_was_killed_for_want_of_memory_is_not_shown_as_all_it_had() {
     for tool in ["map", "heap"] {
         let Some((_group, words)) = greedy(tool) else { return };

@@ -80,8 +80,6 @@ pub struct Verdict {
     pub endings_agree: bool,
 }
 
-const SIGKILL: i32 = 9;
-
 /// A setting nearly as good as the best is preferred when it sets less.
 const NEARLY: f64 = 1.05;
 
@@ -185,10 +183,10 @@ pub fn do_endings_agree(arms: &[ArmResult]) -> bool {
     arms.first().is_none_or(|as_is| arms.iter().all(|arm| end_alike(arm, as_is) && endings(arm).len() == 1))
 }
 
-/// Whether a run of it was killed, as the kernel does for want of memory.
+/// Whether a run of it, or a process of one, was killed, as the kernel does for want of memory.
 #[must_use]
 pub fn is_killed(arm: &ArmResult) -> bool {
-    arm.runs.iter().any(|run| run.ending == Ending::Killed(SIGKILL))
+    arm.runs.iter().any(|run| run.ending.is_by_kill())
 }
 
 /// Whether the runs of both ended in the same ways, in whatever order.

@@ -54,6 +54,12 @@ impl Ending {
         self == Self::TIME_LIMIT
     }
 
+    /// Whether the kernel or somebody ended it by SIGKILL, or a process for which it waited, as a shell tells by its status.
+    #[must_use]
+    pub fn is_by_kill(self) -> bool {
+        matches!(self, Self::Killed(9) | Self::Exited(137))
+    }
+
     /// Its exit status; none when a signal killed it.
     #[must_use]
     pub fn exit_status(self) -> Option<i32> {
