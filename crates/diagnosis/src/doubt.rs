@@ -49,9 +49,18 @@ pub fn is_far_larger(bytes: u64, others: u64) -> bool {
 #[must_use]
 pub fn of_runs(look: &Measurement, arms: &[ArmResult]) -> Vec<String> {
     let Some(as_is) = arms.first() else { return Vec::new() };
-    let doubts =
-        [other_ending(look, as_is), other_work(look, as_is), time_limit(arms).or_else(|| fixed_time(arms))];
+    let doubts = [
+        other_ending(look, as_is),
+        other_work(look, as_is),
+        time_limit(arms).or_else(|| fixed_time(arms)),
+        no_faults(look),
+    ];
     doubts.into_iter().flatten().collect()
+}
+
+fn no_faults(look: &Measurement) -> Option<String> {
+    (!look.has_faults())
+        .then(|| "this kernel counts no page faults, as in gVisor: only times and sizes are compared".into())
 }
 
 fn other_ending(look: &Measurement, as_is: &ArmResult) -> Option<String> {
@@ -157,6 +166,12 @@ mod tests {
         assert_eq!(of_runs(&look(0.5, 90_000), &as_is(0.4, 180)).len(), 1, "by its faults");
         assert!(of_runs(&look(2.0, 4_000), &as_is(1.0, 4_000)).is_empty(), "cold caches");
         assert!(of_runs(&look(0.05, 4_000), &as_is(0.005, 400)).is_empty(), "too little to count");
+    }
+
+    #[test]
+    fn a_kernel_that_counts_no_faults_is_told() {
+        let told = of_runs(&look(1.0, 0), &as_is(1.0, 0));
+        assert!(told[0].contains("this kernel counts no page faults"), "{told:?}");
     }
 
     #[test]

@@ -62,6 +62,26 @@ pub(crate) fn program() -> Vec<libc::sock_filter> {
     program
 }
 
+/// One under which a call, or that with this first argument alone, fails with an error of this number.
+#[cfg(test)]
+pub(crate) fn refusing(
+    call: libc::c_long,
+    first_argument: Option<u32>,
+    errno: i32,
+) -> Vec<libc::sock_filter> {
+    const FIRST_ARGUMENT_OFFSET: u32 = 16;
+    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
+    let goes_on_if =
+        |number, otherwise| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, otherwise);
+    let answer = |action| instruction(libc::BPF_RET | libc::BPF_K, action, 0, 0);
+    let argument = first_argument.map(|argument| [load(FIRST_ARGUMENT_OFFSET), goes_on_if(argument, 1)]);
+    let argument = argument.as_ref().map_or(&[][..], |steps| steps);
+    let over = u8::try_from(argument.len() + 1).unwrap();
+    let begin = [load(NUMBER_OFFSET), goes_on_if(u32::try_from(call).unwrap(), over)];
+    let end = [answer(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()), answer(libc::SECCOMP_RET_ALLOW)];
+    [&begin, argument, &end].concat()
+}
+
 fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k }
 }

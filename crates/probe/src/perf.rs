@@ -5,6 +5,7 @@
 
 mod access;
 mod attribute;
+mod cpus;
 mod events;
 mod moment;
 mod refusal;
@@ -12,7 +13,8 @@ mod ring;
 mod session;
 
 pub use access::{Access, access, access_to};
+pub use cpus::cpus;
 pub use events::{Event, Plan, Sampling, Scope, What};
 pub use moment::Moment;
 pub use refusal::PerfError;
-pub use session::{Session, cpus};
+pub use session::Session;

@@ -49,7 +49,7 @@ struct CallInfo {
     words: [u64; 8],
 }
 
-const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+pub(crate) const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
 const ENTRY: u8 = 1;
 const EXIT: u8 = 2;
 const SECCOMP: u8 = 3;

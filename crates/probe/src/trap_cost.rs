@@ -27,7 +27,7 @@ const BATCH_CALLS: u64 = 10;
 /// Added time for each call, in nanoseconds: two stops, the way to us and back; not what the answer is used for.
 ///
 /// # Errors
-/// The kernel's reason, when it does not let us trace that way.
+/// The kernel's reason, when it does not let us trace that way, or does not tell what a traced process calls.
 pub fn of_call(is_filtered: bool) -> io::Result<f64> {
     if is_filtered {
         memory_call_filter::check()?;
@@ -43,8 +43,13 @@ pub fn of_call(is_filtered: bool) -> io::Result<f64> {
         ptrace::interrupt(pid)?;
     }
     measured.go();
-    serve(pid, is_filtered);
+    let is_told = serve(pid, is_filtered);
     measured.has_ended = true;
+    if !is_told {
+        return Err(io::Error::other(
+            "the kernel does not tell what a traced process calls (PTRACE_GET_SYSCALL_INFO, from Linux 5.3 on)",
+        ));
+    }
     measured.added_ns()
 }
 
@@ -161,19 +166,20 @@ fn read_number(answers: &mut File) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Resumes the child at each stop until it has ended.
-fn serve(pid: Pid, is_filtered: bool) {
+/// Resumes the child at each stop until it has ended; whether it was told what it calls.
+fn serve(pid: Pid, is_filtered: bool) -> bool {
     let mut status = 0;
     let mut is_inside = false;
+    let mut is_told = false;
     loop {
         // SAFETY: the pointer is valid for writing during the call.
         if unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL) } <= 0 {
-            return;
+            return is_told;
         }
         if ending(status).is_some() {
-            return;
+            return is_told;
         }
-        let _ = call_of(pid.as_raw(), memory_call_filter::ARCHITECTURE);
+        is_told |= call_of(pid.as_raw(), memory_call_filter::ARCHITECTURE).is_some();
         is_inside = !is_inside;
         let request = if is_filtered && !is_inside { libc::PTRACE_CONT } else { libc::PTRACE_SYSCALL };
         crate::watch::resume(request, pid.as_raw(), 0);
@@ -223,6 +229,7 @@ extern "C" fn timed_call() {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 mod tests {
     use super::*;
     use crate::system_call_trap::Observer;
@@ -241,6 +248,31 @@ mod tests {
             Ok(cost_ns) => assert!(cost_ns > 50.0, "{cost_ns} ns"),
             Err(reason) => is_told(reason),
         }
+    }
+
+    /// What `attempt` returns where the kernel refuses a call, or that with this first argument, by this error.
+    fn where_refused<T: Send>(call: (i64, Option<u32>, i32), attempt: impl FnOnce() -> T + Send) -> T {
+        let (number, first_argument, errno) = call;
+        let attempt = || {
+            memory_call_filter::install(&memory_call_filter::refusing(number, first_argument, errno))
+                .unwrap();
+            attempt()
+        };
+        std::thread::scope(|scope| scope.spawn(attempt).join().unwrap())
+    }
+
+    /// As before Linux 5.3, and in gVisor.
+    #[test]
+    fn a_kernel_that_does_not_tell_calls_is_not_taken_for_one_without_any() {
+        let no_call_info = (libc::SYS_ptrace, Some(crate::tracer::GET_SYSCALL_INFO), libc::EIO);
+        let reason = where_refused(no_call_info, || of_call(false)).unwrap_err().to_string();
+        assert!(reason.contains("does not tell what a traced process calls"), "{reason}");
+    }
+
+    /// As in gVisor.
+    #[test]
+    fn a_kernel_without_performance_events_is_not_taken_for_one_whose_cpus_went_offline() {
+        assert!(where_refused((libc::SYS_perf_event_open, None, libc::ENODEV), of_probed_call).is_err());
     }
 
     #[test]

@@ -351,6 +351,7 @@ const TRIES_TO_TRACE: u32 = 50;
 const TRY_TO_TRACE_EVERY: Duration = Duration::from_micros(100);
 
 /// What became of a child.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It ended with this status of wait(2).
     Ended(i32),
@@ -369,11 +370,29 @@ pub(crate) fn wait_without_blocking(pid: i32, options: i32) -> io::Result<Option
     }
     // SAFETY: waitid filled in the fields of a child, or left zeros.
     let (child, status) = unsafe { (info.si_pid(), info.si_status()) };
-    Ok((child == pid).then_some(match info.si_code {
+    Ok((child == pid).then(|| change(info.si_code, status, || stop_of(pid))))
+}
+
+/// What waitid(2) tells by this code and status; `stop` is asked where it does not tell of which stop.
+fn change(code: i32, status: i32, stop: impl FnOnce() -> Change) -> Change {
+    match code {
         libc::CLD_EXITED => Change::Ended((status & 0xff) << 8),
+        libc::CLD_KILLED if status == STOPPED_IN_GVISOR => stop(),
         libc::CLD_KILLED | libc::CLD_DUMPED => Change::Ended(status & 0x7f),
         _ => Change::Stopped { signal: status & 0xff, event: status >> 8 },
-    }))
+    }
+}
+
+/// The signal that killed a process, as gVisor says, which has only stopped; there is no such signal.
+const STOPPED_IN_GVISOR: i32 = 0x7f;
+
+/// Why a traced child stands still; as if by job control where the kernel does not tell. Source: ptrace(2), `PTRACE_GETSIGINFO`.
+fn stop_of(pid: i32) -> Change {
+    let by_job_control = Change::Stopped { signal: libc::SIGSTOP, event: libc::PTRACE_EVENT_STOP };
+    ptrace::getsiginfo(Pid::from_raw(pid)).map_or(by_job_control, |info| {
+        let is_event = info.si_code > 0 && info.si_code & 0xff == info.si_signo;
+        Change::Stopped { signal: info.si_signo, event: if is_event { info.si_code >> 8 } else { 0 } }
+    })
 }
 
 /// Takes a child that has ended out of the list of processes, and its use of resources.
@@ -409,4 +428,37 @@ pub(crate) fn duration(time: libc::timeval) -> Duration {
 
 fn count(number: libc::c_long) -> u64 {
     u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_that_gvisor_tells_as_an_end_is_none() {
+        let stop = || Change::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_EXIT };
+        assert_eq!(change(libc::CLD_KILLED, 0x7f, stop), stop());
+        assert_eq!(change(libc::CLD_KILLED, libc::SIGKILL, stop), Change::Ended(libc::SIGKILL));
+    }
+
+    #[test]
+    fn why_a_child_stands_still_is_asked_for_as_it_is_told() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id().cast_signed();
+        ptrace::seize(Pid::from_raw(pid), ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
+        drop(child.stdin.take());
+        let told = loop {
+            let options = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT;
+            if let Some(change) = wait_without_blocking(pid, options).unwrap() {
+                break change;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(told, Change::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_EXIT });
+        assert_eq!(stop_of(pid), told);
+        resume(libc::PTRACE_CONT, pid, 0);
+        child.wait().unwrap();
+    }
 }

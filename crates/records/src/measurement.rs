@@ -138,6 +138,12 @@ impl Measurement {
         program_of(&self.mapped_files)
     }
 
+    /// Whether the kernel counted its page faults, which no program starts without: gVisor counts none.
+    #[must_use]
+    pub fn has_faults(&self) -> bool {
+        self.minor_faults > 0
+    }
+
     /// User and system time together.
     #[must_use]
     pub fn processor(&self) -> Duration {

@@ -17,13 +17,16 @@ pub fn line(measurement: &Measurement) -> String {
         }
         (None, _) => "unknown (its exit was not seen)".into(),
     };
+    let faults = if measurement.has_faults() {
+        format!("{} minor {} major", count(measurement.minor_faults), count(measurement.major_faults))
+    } else {
+        "not counted by this kernel".into()
+    };
     format!(
-        "user {} s, system {} s, elapsed {} s, faults {} minor {} major, peak RSS {} MiB, final RSS {final_rss}",
+        "user {} s, system {} s, elapsed {} s, faults {faults}, peak RSS {} MiB, final RSS {final_rss}",
         seconds(measurement.user),
         seconds(measurement.system),
         seconds(measurement.elapsed),
-        count(measurement.minor_faults),
-        count(measurement.major_faults),
         mebibytes(measurement.peak_rss_bytes),
     )
 }

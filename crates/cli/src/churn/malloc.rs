@@ -134,7 +134,7 @@ impl Sums {
             ));
         } else if self.calls.iter().all(|calls| *calls == 0) {
             remarks.push(
-                "any call of malloc: it made none, or the program has an allocator of its own inside it (static, or linked before the preload), or it cleaned its environment"
+                "any call of malloc: it made none, or the program has an allocator of its own inside it (static, or linked before the preload), or it cleaned its environment, or the kernel wipes no memory of forked children (MADV_WIPEONFORK: before Linux 4.14, and in gVisor)"
                     .to_owned(),
             );
         }

@@ -121,6 +121,12 @@ struct Table {
     hash: *const u32,
 }
 
+/// The segment of an object, loaded at `base`, in which an address lies.
+fn segment_of(base: usize, headers: &[ProgramHeader], address: usize) -> Option<&ProgramHeader> {
+    let offset = address.wrapping_sub(base);
+    headers.iter().find(|header| header.kind == PT_LOAD && offset.wrapping_sub(header.address) < header.bytes)
+}
+
 /// The entries of an object's dynamic section, tag and value.
 ///
 /// # Safety
@@ -148,8 +154,9 @@ impl Table {
         let [mut symbols, mut strings, mut gnu_hash, mut hash] = [0usize; 4];
         // SAFETY: the caller's contract is the same.
         for (tag, value) in unsafe { dynamic(base, headers) } {
-            // glibc has put addresses there, but for objects whose section is read-only.
-            let address = if value < base { base.wrapping_add(value) } else { value };
+            // glibc has put addresses there, but for objects whose section is read-only, as the kernel's is.
+            let address =
+                if segment_of(base, headers, value).is_some() { value } else { base.wrapping_add(value) };
             match tag {
                 DT_SYMTAB => symbols = address,
                 DT_STRTAB => strings = address,
@@ -237,14 +244,7 @@ impl<'a> Object<'a> {
 
     /// Whether an address lies in it.
     pub fn contains(&self, address: usize) -> bool {
-        self.segment_of(address).is_some()
-    }
-
-    fn segment_of(&self, address: usize) -> Option<&'a ProgramHeader> {
-        let offset = address.wrapping_sub(self.base);
-        self.headers
-            .iter()
-            .find(|header| header.kind == PT_LOAD && offset.wrapping_sub(header.address) < header.bytes)
+        segment_of(self.base, self.headers, address).is_some()
     }
 
     /// Whether it asks for the object `other` by the name of its file (`DT_NEEDED`).
@@ -276,7 +276,7 @@ impl<'a> Object<'a> {
         let symbols = names.filter_map(|(name, address)| Some((&self.symbol(name)?.value, address)));
         let places = symbols.clone().map(|(value, _)| value.as_ptr());
         let (Some(first), Some(last)) = (places.clone().min(), places.max()) else { return true };
-        let Some(segment) = self.segment_of(first as usize) else { return false };
+        let Some(segment) = segment_of(self.base, self.headers, first as usize) else { return false };
         let mut protection = 0;
         for (flag, bit) in [(PF_READ, PROT_READ), (PF_WRITE, PROT_WRITE), (PF_EXECUTE, PROT_EXECUTE)] {
             protection |= if segment.flags & flag != 0 { bit } else { 0 };
@@ -304,4 +304,85 @@ impl<'a> Object<'a> {
 /// The hash of `DT_GNU_HASH`: Bernstein's, times 33.
 fn gnu_hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
+mod tests {
+    use super::*;
+
+    /// An object with one symbol, at offset 16 of it, in one segment.
+    #[repr(C)]
+    struct Image {
+        header: Header,
+        headers: [ProgramHeader; 2],
+        dynamic: [Dynamic; 4],
+        symbols: [Symbol; 2],
+        hash: [u32; 2],
+        strings: [u8; 8],
+    }
+
+    fn image(linked_at: usize) -> Image {
+        let part = |kind, at, bytes| ProgramHeader {
+            kind,
+            flags: PF_READ,
+            _offset: at,
+            address: linked_at.wrapping_add(at),
+            _physical: 0,
+            _file_bytes: bytes,
+            bytes,
+            _align: 16,
+        };
+        let entry =
+            |tag, at| Dynamic { tag, value: if tag == DT_NULL { 0 } else { linked_at.wrapping_add(at) } };
+        let symbol = |name, section, value| Symbol {
+            name,
+            info: 0,
+            _other: 0,
+            section,
+            value: AtomicUsize::new(value),
+            _bytes: 0,
+        };
+        Image {
+            header: Header {
+                _identity: [0; 16],
+                _kind: 3,
+                _machine: 0,
+                _version: 1,
+                _entry: 0,
+                headers_at: core::mem::offset_of!(Image, headers),
+                _sections_at: 0,
+                _flags: 0,
+                _bytes: 64,
+                _header_bytes: 56,
+                header_count: 2,
+            },
+            headers: [
+                part(PT_LOAD, 0, size_of::<Image>()),
+                part(PT_DYNAMIC, core::mem::offset_of!(Image, dynamic), size_of::<[Dynamic; 4]>()),
+            ],
+            dynamic: [
+                entry(DT_SYMTAB, core::mem::offset_of!(Image, symbols)),
+                entry(DT_STRTAB, core::mem::offset_of!(Image, strings)),
+                entry(DT_HASH, core::mem::offset_of!(Image, hash)),
+                entry(DT_NULL, 0),
+            ],
+            symbols: [symbol(0, SHN_UNDEF, 0), symbol(1, 1, linked_at.wrapping_add(16))],
+            hash: [1, 2],
+            strings: *b"\0wanted\0",
+        }
+    }
+
+    /// Linux links its object at 0, gVisor at the end of the address space, as Linux once did.
+    #[test]
+    fn a_symbol_of_an_object_of_the_kernel_is_found_wherever_that_was_linked() {
+        for linked_at in [0, 0xffff_ffff_ff70_0000] {
+            let image = image(linked_at);
+            let start = (&raw const image).cast::<c_void>();
+            // SAFETY: an object is there, and stays.
+            let object = unsafe { Object::at(start) };
+            assert_eq!(object.find(c"wanted"), Some(start as usize + 16), "{linked_at:x}");
+            assert_eq!(object.find(c"another"), None);
+        }
+    }
 }

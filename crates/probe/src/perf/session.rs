@@ -13,6 +13,7 @@ use nix::libc;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::attribute::{self, Abilities, Attribute};
+use super::cpus::online_cpus;
 use super::events::{Plan, Sampling, What};
 use super::moment::Moment;
 use super::refusal::PerfError;
@@ -130,6 +131,10 @@ impl Session {
     fn open_thread(&mut self, thread: i32, cpus: &[u32]) -> Result<(), PerfError> {
         for cpu in cpus {
             self.open_on_cpu(thread, *cpu)?;
+        }
+        // Not one CPU is there where there are no events at all, as in gVisor.
+        if self.buffers.is_empty() {
+            return Err(PerfError::of_open(thread, Errno::ENODEV, &rights()));
         }
         for (place, event) in self.plan.events.iter().enumerate() {
             if event.sampling == Sampling::Count {
@@ -464,36 +469,6 @@ fn check(answer: libc::c_int, what: &str) -> Result<(), PerfError> {
         answer if answer >= 0 => Ok(()),
         _ => Err(PerfError::System { what: what.into(), error: io::Error::last_os_error() }),
     }
-}
-
-/// How many CPUs there are events and buffers for, whichever of them we may run on ourselves.
-#[must_use]
-pub fn cpus() -> usize {
-    online_cpus().len()
-}
-
-/// The CPUs that run, from text such as `0-3,6`.
-fn online_cpus() -> Vec<u32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let cpus = parse_cpus(text.trim());
-    if cpus.is_empty() {
-        let cpus = std::thread::available_parallelism().map_or(1, |number| number.get() as u32);
-        return (0..cpus).collect();
-    }
-    cpus
-}
-
-fn parse_cpus(text: &str) -> Vec<u32> {
-    /// More than any kernel is built for.
-    const MOST: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for range in text.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
-            cpus.extend(first..=last.min(MOST));
-        }
-    }
-    cpus
 }
 
 #[cfg(test)]

@@ -257,14 +257,6 @@ fn refuse_events(errno: i32) {
 }
 
 #[test]
-fn lists_of_cpus_are_read() {
-    assert_eq!(parse_cpus("0-3,6"), [0, 1, 2, 3, 6]);
-    assert_eq!(parse_cpus("0"), [0]);
-    assert!(parse_cpus("").is_empty() && parse_cpus("x-").is_empty());
-    assert!(parse_cpus("0-4294967295").len() <= 1 << 17);
-}
-
-#[test]
 fn a_thread_that_is_gone_is_said_to_be_gone() {
     let Some(access) = permitted(access()) else { return };
     if !matches!(access, Access::User | Access::UserAndKernel) {
