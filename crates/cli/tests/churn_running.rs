@@ -204,7 +204,14 @@ fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_ar
     let place = Place::new("master");
     let program = place.compile("master", MASTER, &["-fno-builtin", "-pthread"]);
     let running = start(&program, "");
-    let Some(report) = probed(&churn(&running).output().unwrap()) else { return };
+    // On a busy machine the windows of one look may hold no call of a child.
+    let mut looks = (0..5).map(|_| probed(&churn(&running).output().unwrap()));
+    let is_enough = |report: &Option<serde_json::Value>| {
+        let remarks = report.as_ref().map(|report| report["remarks"].to_string());
+        remarks.is_none_or(|remarks| remarks.contains("that it started meanwhile: "))
+    };
+    let look = looks.find(is_enough).expect("a look that tells of calls of children");
+    let Some(report) = look else { return };
     let size = |from: u64| {
         let sizes = report["sizes"].as_array().unwrap();
         sizes.iter().find(|size| size["from_bytes"] == from).cloned().unwrap_or_default()
@@ -213,8 +220,6 @@ fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_ar
     assert!(kept["live"]["blocks"].as_f64() > Some(9.0) && kept["freed"]["blocks"] == 0.0, "{report}");
     assert!(of_threads["freed"]["blocks"].as_f64() > Some(0.0), "{report}");
     assert!(of_children.is_null() && report["processes"] == 1, "{report}");
-    let remarks = report["remarks"].to_string();
-    assert!(remarks.contains("that it started meanwhile: "), "{remarks}");
 }
 
 /// Directories that the run of this number made, in a place and where files are memory.
