@@ -1,5 +1,7 @@
 //! Memory that runs out, mappings that run out, what dumps hold, system calls that are refused.
 
+use std::process::Command;
+
 use faultless_tests::library::preload;
 use faultless_tests::program::Program;
 
@@ -32,6 +34,22 @@ fn address_space_of_128_and_256_mib_runs_out_and_is_usable_again() {
 fn address_space_of_1_gib_runs_out_and_is_usable_again() {
     exhaust('v', 1024, 5_000_000);
     exhaust('v', 1024, 0);
+}
+
+/// qemu before version 8 keeps a record of each page that is mapped, 24 bytes long.
+#[test]
+fn reserved_addresses_take_no_memory_under_an_emulator_either() {
+    let Some(library) = preload() else { return };
+    let emulated = Command::new("qemu-x86_64")
+        .arg("-E")
+        .arg(format!("LD_PRELOAD={}", library.display()))
+        .args(["/bin/grep", "VmHWM", "/proc/self/status"])
+        .output();
+    // The file is that of the emulator.
+    let Ok(output) = emulated else { return faultless_skipped::skipped("there is no qemu-x86_64") };
+    let line = String::from_utf8_lossy(&output.stdout);
+    let peak_kib = line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+    assert!(peak_kib.is_some_and(|kib| kib < 512 << 10), "{output:?}");
 }
 
 #[test]

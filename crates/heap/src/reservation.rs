@@ -25,6 +25,8 @@ pub const BITMAP_BYTES: usize = GRANULE_BYTES / 16 / 8;
 
 /// Granules covered, the tables included, where nothing limits us: 1 TiB.
 pub const COVERAGE_MAX: u32 = 1 << 24;
+/// Granules covered where qemu keeps some 24 bytes for each page that is reserved: 64 GiB, in pieces.
+const COVERAGE_EMULATED: u32 = 1 << 20;
 /// Fewest granules a range covers: 256 MiB, and where even the tables of that are refused a half or a quarter of it.
 const COVERAGE_MIN: u32 = 1 << 12;
 /// First, second and largest steps, in granules: 4, 32 and 64 MiB. The records of both ends of the first lie on one page.
@@ -35,9 +37,6 @@ const STEP_MAX: u32 = 1024;
 const STEP_LOCKED: u32 = 16;
 /// Least that is reserved in one piece: 16 GiB.
 const WHOLE_MIN: u32 = 1 << 18;
-/// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use, with 47 bits of
-/// addresses or more, and with 39.
-const LADDERS: [usize; 2] = [0x1a00_0000_0000, 0x1a_0000_0000];
 /// Address space skipped, in granules, when the next piece is occupied: 1 GiB, or a sixteenth of a smaller range.
 const SKIP: u32 = 16_384;
 
@@ -256,8 +255,9 @@ impl Reservation {
         if limit_bytes.is_some() || os::resource_limit(os::ResourceLimit::Data).is_some() {
             self.count_committed();
         }
-        let whole = if limit_bytes.is_none() { reserve_whole() } else { None };
-        let Some(range) = whole.or_else(|| reserve_tables(limit_bytes)) else { return false };
+        let most = if os::is_emulated() { COVERAGE_EMULATED } else { COVERAGE_MAX };
+        let whole = if limit_bytes.is_none() && most == COVERAGE_MAX { reserve_whole() } else { None };
+        let Some(range) = whole.or_else(|| reserve_tables(limit_bytes, most)) else { return false };
         let Range { start, coverage, mut reserved } = range;
         let start_bytes = bytes_of(reserved);
         let layout = Layout::of(coverage);
@@ -369,15 +369,15 @@ fn reserve_whole() -> Option<Range> {
 
 /// Reserves the tables of as large a heap as a limit leaves room for; it is covered in pieces. Not inlined into what a start runs.
 #[inline(never)]
-fn reserve_tables(limit_bytes: Option<usize>) -> Option<Range> {
-    let fitting = limited::coverage_bytes(limit_bytes).map_or(COVERAGE_MAX, |bytes| {
-        let granules = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, COVERAGE_MAX as usize);
+fn reserve_tables(limit_bytes: Option<usize>, most: u32) -> Option<Range> {
+    let fitting = limited::coverage_bytes(limit_bytes).map_or(most, |bytes| {
+        let granules = (bytes / GRANULE_BYTES).clamp(COVERAGE_MIN as usize, most as usize);
         (granules as u32).next_power_of_two()
     });
     halves(fitting, COVERAGE_MIN / 4).find_map(|coverage| {
         // One more than the tables: alignment may cost a granule.
         let reserved = Layout::of(coverage).first_granule + 1;
-        let start = reserve_below_space(bytes_of(reserved))?;
+        let start = limited::reserve_below_space(bytes_of(reserved))?;
         Some(Range { start, coverage, reserved })
     })
 }
@@ -386,14 +386,6 @@ fn reserve_tables(limit_bytes: Option<usize>) -> Option<Range> {
 fn halves(most: u32, least: u32) -> impl Iterator<Item = u32> {
     core::iter::successors(Some(most), |granules| Some(granules / 2))
         .take_while(move |&granules| granules >= least)
-}
-
-/// Reserves a range that is covered in pieces where there is room behind it. Address bits that differ from run to run keep its place
-/// unpredictable.
-fn reserve_below_space(bytes: usize) -> Option<usize> {
-    let offset = os::thread_pointer() & 0xf_ffff_0000 & !(GRANULE_BYTES - 1);
-    let place = LADDERS.map(|ladder| ladder + offset).into_iter().find(|&place| os::reserve_at(place, bytes));
-    place.or_else(|| os::reserve(bytes))
 }
 
 impl Default for Reservation {
@@ -416,6 +408,7 @@ impl Drop for Reservation {
 
 #[cfg(test)]
 mod tests {
+    use super::limited::{LADDERS, reserve_below_space};
     use super::*;
 
     #[test]

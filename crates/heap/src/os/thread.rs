@@ -102,12 +102,35 @@ type GetTime = unsafe extern "C" fn(c_int, *mut Timespec) -> c_int;
 /// is preloaded, too, may replace that (libfaketime does), and allocate in it while we hold locks.
 static GET_TIME: AtomicPtr<()> = AtomicPtr::new(first_time as *mut ());
 
-unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
+/// Where the kernel's object is; 0 where it has none (valgrind, qemu before 8.2).
+fn kernel_object() -> usize {
     const AT_SYSINFO_EHDR: core::ffi::c_ulong = 33;
+    // SAFETY: reads what the kernel passed at start.
+    keeping_errno(|| unsafe { getauxval(AT_SYSINFO_EHDR) } as usize)
+}
+
+/// Whether qemu runs this program without a kernel of its own, in a version that may keep a record of every page that is mapped, also of
+/// those that are reserved alone.
+pub fn is_emulated() -> bool {
+    kernel_object() == 0 && is_translated()
+}
+
+/// Whether the processor is qemu's translator. Source: target/i386/cpu.c of qemu, leaf 0x40000000.
+#[cfg(target_arch = "x86_64")]
+fn is_translated() -> bool {
+    let signature = core::arch::x86_64::__cpuid(0x4000_0000);
+    [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes) == [*b"TCGT", *b"CGTC", *b"GTCG"]
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_translated() -> bool {
+    true
+}
+
+unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
     const NAME: &CStr =
         if cfg!(target_arch = "x86_64") { c"__vdso_clock_gettime" } else { c"__kernel_clock_gettime" };
-    // SAFETY: reads what the kernel passed at start: where its object is, or 0 with an error (valgrind and older qemu have none).
-    let object = keeping_errno(|| unsafe { getauxval(AT_SYSINFO_EHDR) } as usize);
+    let object = kernel_object();
     // SAFETY: the object stays as long as the process.
     let found = (object != 0)
         .then(|| unsafe { Object::at(core::ptr::with_exposed_provenance(object)) }.find(NAME))

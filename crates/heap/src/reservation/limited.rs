@@ -17,6 +17,10 @@ const LOCKED_COVERAGE: usize = 8;
 /// So often it is tried to have the lock: a child of `fork` that handlers knew nothing of waits for ever for who held it.
 const TRIES: u32 = 1000;
 
+/// Where to look for free address space when it must grow at its end; far from what kernels and runtimes use, with 47 bits of
+/// addresses or more, and with 39.
+pub(super) const LADDERS: [usize; 2] = [0x1a00_0000_0000, 0x1a_0000_0000];
+
 impl Reservation {
     /// Commits little more than is needed from now on: a limit counts it.
     pub fn count_committed(&self) {
@@ -105,6 +109,14 @@ pub(super) fn coverage_bytes(limit_bytes: Option<usize>) -> Option<usize> {
     let locked_bytes = are_locked.then(|| os::resource_limit(os::ResourceLimit::LockedMemory)).flatten();
     let coverage_bytes = locked_bytes.map(|bytes| bytes.saturating_mul(LOCKED_COVERAGE));
     limit_bytes.into_iter().chain(coverage_bytes).min()
+}
+
+/// Reserves a range that is covered in pieces where there is room behind it. Address bits that differ from run to run keep its place
+/// unpredictable.
+pub(super) fn reserve_below_space(bytes: usize) -> Option<usize> {
+    let offset = os::thread_pointer() & 0xf_ffff_0000 & !(GRANULE_BYTES - 1);
+    let place = LADDERS.map(|ladder| ladder + offset).into_iter().find(|&place| os::reserve_at(place, bytes));
+    place.or_else(|| os::reserve(bytes))
 }
 
 #[cfg(test)]
