@@ -57,3 +57,28 @@ pub fn figures(measurement: &Measurement) -> Value {
         "allocator": measurement.allocator().map(|allocator| allocator.name()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_records::measurement::Ending;
+    use std::time::Duration;
+
+    #[test]
+    fn faults_are_told_where_the_kernel_counts_them() {
+        let measurement = |minor_faults| Measurement {
+            ending: Ending::Exited(0),
+            user: Duration::ZERO,
+            system: Duration::ZERO,
+            elapsed: Duration::ZERO,
+            minor_faults,
+            major_faults: 0,
+            peak_rss_bytes: 1 << 20,
+            final_rss_bytes: None,
+            final_view: FinalView::AtExit,
+            mapped_files: Vec::new(),
+        };
+        assert!(line(&measurement(1_234)).contains("faults 1,234 minor 0 major, peak RSS 1.0 MiB"));
+        assert!(line(&measurement(0)).contains("faults not counted by this kernel, peak RSS 1.0 MiB"));
+    }
+}
