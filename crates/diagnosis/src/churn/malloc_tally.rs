@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use faultless_records::churn_recording::class_of;
 use faultless_records::malloc_event::{Allocated, MallocEvent, MallocFunction, RingCounts};
 use faultless_records::malloc_recording::{BlockLives, Estimate, FORMAT, MallocCaller, MallocRecording};
+use faultless_records::quantity::several;
 
 use super::circumstances::MallocCircumstances;
 use peak::Peak;
@@ -207,6 +208,10 @@ impl MallocTally {
         // While they run, their rings are read one after the other.
         let left = processes.iter().map(Process::blocks_left).sum::<Option<u64>>();
         recording.live_blocks = left.filter(|_| recording.ending.is_some());
+        let elsewhere = processes.iter().map(Process::blocks_from_elsewhere).sum();
+        if elsewhere > 0 && recording.ending.is_some() {
+            recording.remarks.push(made_elsewhere(elsewhere));
+        }
         for process in processes {
             let (has_ended, most) = (process.has_ended, process.most_left_bytes());
             let live = process.add_to(&mut recording, &mut callers);
@@ -234,6 +239,15 @@ impl MallocTally {
         recording.callers.sort_by(order);
         recording
     }
+}
+
+/// What is said where so many blocks came back that nobody was seen to be handed.
+fn made_elsewhere(blocks: u64) -> String {
+    let those = if blocks == 1 { "that was" } else { "that were" };
+    format!(
+        "the calls that handed out {} {those} freed: of an operator new, say, that does not call malloc, as jemalloc's, where operator delete calls free; how many blocks live at the end is estimated",
+        several(blocks, "block")
+    )
 }
 
 /// A recording that has no sums yet.
@@ -353,10 +367,19 @@ impl Process {
 
     /// How many blocks live, where that can be told from the counts.
     fn blocks_left(&self) -> Option<u64> {
-        let sum = |of: &dyn Fn(&RingCounts) -> u64| self.counts.iter().map(of).sum::<u64>();
-        let handed = sum(&RingCounts::allocations);
-        let back = sum(&RingCounts::blocks_back);
-        self.counts_are_whole.then(|| handed.saturating_sub(back))
+        let (handed, back) = self.handed_and_back();
+        handed.checked_sub(back).filter(|_| self.counts_are_whole)
+    }
+
+    /// How many blocks came back at least that no function handed out whose calls are counted.
+    fn blocks_from_elsewhere(&self) -> u64 {
+        let (handed, back) = self.handed_and_back();
+        if self.counts_are_whole { back.saturating_sub(handed) } else { 0 }
+    }
+
+    fn handed_and_back(&self) -> (u64, u64) {
+        let sum = |of: &dyn Fn(&RingCounts) -> u64| self.counts.iter().map(of).sum();
+        (sum(&RingCounts::allocations), sum(&RingCounts::blocks_back))
     }
 
     /// How many bytes live at most, where it is known how many blocks do.

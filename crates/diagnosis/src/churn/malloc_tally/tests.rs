@@ -1,6 +1,7 @@
 //! On events whose sums are known.
 
 use faultless_records::malloc_event::CallCount;
+use faultless_records::measurement::Ending;
 
 use super::*;
 
@@ -185,6 +186,24 @@ fn as_many_blocks_live_as_were_handed_out_and_did_not_come_back() {
     assert_eq!((whole.callers[0].live.count, whole.live_error_bytes), (10.0, 0.0));
     assert_eq!(part.sizes[&6].live.count, 100.0);
     assert_eq!(whole.live_blocks, None, "it may go on");
+}
+
+#[test]
+fn where_more_blocks_came_back_than_were_handed_out_it_is_not_known_how_many_live() {
+    let of = |frees| {
+        let mut tally = MallocTally::default();
+        (1..=3).for_each(|id| tally.take(0, &allocated(id, 100, 100, 1), Some(0)));
+        let rings = counts(6, 300, 30_000).into_iter().map(|ring| RingCounts { frees, ..ring });
+        tally.set_counts(0, 5, rings.collect());
+        tally.set_counts_whole(0, true);
+        let ending = Some(Ending::Exited(0));
+        tally.finish(MallocCircumstances { observed_ns: 1, ending, ..MallocCircumstances::default() })
+    };
+    let (all_back, others_too) = (of(300), of(301));
+    assert_eq!((all_back.live_blocks, all_back.remarks), (Some(0), Vec::new()));
+    assert_eq!(others_too.live_blocks, None);
+    assert_eq!(others_too.sizes[&6].live, Estimate { count: 300.0, bytes: 30_000.0 });
+    assert!(others_too.remarks[0].contains("handed out 1 block that was freed"), "{:?}", others_too.remarks);
 }
 
 #[test]
