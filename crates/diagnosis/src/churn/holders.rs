@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use faultless_records::churn_recording::ChurnRecording;
 use faultless_records::malloc_recording::{MallocRecording, ThreadSum};
 
-use super::blame::blamed;
+use super::blame::{blamed, caller_of};
 
 /// From this part of what lives at the end on, who holds it is worth a place before those who only call often.
 pub const MUCH: f64 = 0.1;
@@ -55,8 +55,7 @@ fn holders(stacks: &[Vec<String>], parts: impl Iterator<Item = (u32, f64)>) -> V
         let Some(function) = blamed(stack) else { continue };
         let (sum, callers) = sums.entry(function).or_default();
         *sum += bytes;
-        let place = stack.iter().position(|frame| frame == function).unwrap_or(0);
-        if let Some(outer) = stack.get(place + 1) {
+        if let Some(outer) = caller_of(stack, function) {
             *callers.entry(outer).or_default() += bytes;
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use faultless_records::malloc_event::MallocFunction;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 
-use super::blame::blamed;
+use super::blame::{blamed, caller_of};
 use super::holders::sort_by_weight;
 
 /// One function and its blocks; all of it estimated.
@@ -45,8 +45,7 @@ pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
         sum.live.add_scaled(caller.live, 1.0);
         sum.freed += caller.freed.count;
         sum.life_sum_ns += caller.life_sum_ns;
-        let place = stack.iter().position(|frame| frame == function).unwrap_or(0);
-        if let Some(outer) = stack.get(place + 1) {
+        if let Some(outer) = caller_of(stack, function) {
             *sum.callers.entry(outer).or_default() += caller.allocated.count;
         }
     }
