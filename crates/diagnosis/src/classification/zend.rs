@@ -1,8 +1,9 @@
 //! PHP's heap (Zend's memory manager), by its chunks.
 //!
 //! A chunk is 2 MiB at a multiple of 2 MiB. It begins with a pointer to its heap, which lies 64 bytes into the heap's first chunk,
-//! and with its neighbours in the ring of chunks; chunks that are kept for later hold the pointer to the heap still. Blocks
-//! that are larger stand in a list, whose head the heap has before its pointer to the first chunk. Source: PHP's
+//! and with its neighbours in the ring of chunks. Blocks that are larger stand in a list, whose head the heap has before its
+//! pointer to the first chunk. Behind that it has the list of the chunks that are kept for later: those that one request freed
+//! hold the pointer to the heap still, those of requests that have ended only the one to the next. Source: PHP's
 //! `Zend/zend_alloc.c`, 7.0 to 8.4; tried with 8.2.
 
 use std::collections::BTreeSet;
@@ -33,32 +34,50 @@ pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, claims: &mut Claims) {
             Some(whole.end)
         });
     }
-    for heap in heaps {
-        for block in large_blocks(reader, heap) {
-            if sight.is_private(block) {
-                let evidence = Evidence::plain(Strength::Contents, "PHP's list of large blocks");
-                claims.add(block, Kind::PhpHeap, evidence);
+    for lists in heaps.into_iter().filter_map(|heap| Lists::of(reader, heap)) {
+        let large = large_blocks(reader, lists.large_blocks);
+        let kept = kept_chunks(reader, lists.kept_chunks);
+        for (found, what) in [(large, "PHP's list of large blocks"), (kept, "PHP's list of kept chunks")] {
+            for extent in found.into_iter().filter(|extent| sight.is_private(*extent)) {
+                claims.add(extent, Kind::PhpHeap, Evidence::plain(Strength::Contents, what));
             }
         }
     }
 }
 
-/// The heap of what may be a chunk.
+/// The heap of what may be a chunk. The ring of chunks is no proof: pages of a running process are read one after the other.
 fn heap_of(reader: &Reader<'_>, chunk: u64) -> Option<u64> {
     let [heap, next, ..] = *reader.words(chunk, 3).as_slice() else { return None };
     let first = heap.checked_sub(HEAP_OFFSET)?;
     let is_heap = first != 0 && first.is_multiple_of(CHUNK_BYTES) && reader.word(first) == Some(heap);
-    let [_, second, last] = *reader.words(first, 3).as_slice() else { return None };
-    let is_ring = reader.word(second.checked_add(16)?) == Some(first)
-        && reader.word(last.checked_add(8)?) == Some(first);
-    (is_heap && is_ring && next.is_multiple_of(CHUNK_BYTES)).then_some(heap)
+    (is_heap && next.is_multiple_of(CHUNK_BYTES) && Lists::of(reader, heap).is_some()).then_some(heap)
+}
+
+/// What a heap has before and after its pointer to the first chunk.
+struct Lists {
+    large_blocks: u64,
+    kept_chunks: u64,
+}
+
+impl Lists {
+    fn of(reader: &Reader<'_>, heap: u64) -> Option<Self> {
+        let words = reader.words(heap, HEAP_WORDS);
+        let around = words.windows(3).find(|around| around[1] == heap - HEAP_OFFSET)?;
+        Some(Self { large_blocks: around[0], kept_chunks: around[2] })
+    }
+}
+
+/// The chunks of a heap that wait for its next request, each with the next one behind its first word.
+fn kept_chunks(reader: &Reader<'_>, mut chunk: u64) -> Vec<Extent> {
+    let mut seen = BTreeSet::new();
+    while chunk != 0 && chunk.is_multiple_of(CHUNK_BYTES) && seen.insert(chunk) {
+        chunk = reader.word(chunk + 8).unwrap_or(0);
+    }
+    seen.into_iter().map(|chunk| Extent::new(chunk, CHUNK_BYTES)).collect()
 }
 
 /// Start, size and next one of each block in the heap's list.
-fn large_blocks(reader: &Reader<'_>, heap: u64) -> Vec<Extent> {
-    let words = reader.words(heap, HEAP_WORDS);
-    let first_chunk = words.windows(2).find(|pair| pair[1] == heap - HEAP_OFFSET);
-    let mut entry = first_chunk.map_or(0, |pair| pair[0]);
+fn large_blocks(reader: &Reader<'_>, mut entry: u64) -> Vec<Extent> {
     let mut blocks = Vec::new();
     let mut seen = BTreeSet::new();
     // A damaged list may bite its tail.
@@ -128,6 +147,30 @@ mod tests {
         // A list that bites its tail ends, too.
         let entry = FIRST + CHUNK_BYTES + 4096;
         assert_eq!(found(&heap_of_two_chunks(&[LARGE, CHUNK_BYTES, entry])), [php, php, php, None, php]);
+    }
+
+    #[test]
+    fn chunks_that_are_kept_between_requests_are_known_by_their_heaps_list() {
+        let php = Some(Kind::PhpHeap);
+        let [second, third] = [1, 2].map(|place| FIRST + place * CHUNK_BYTES);
+        let mut memory = MadeUp::default();
+        memory.put(FIRST, &[HEAP, FIRST, FIRST]);
+        memory.put(HEAP + 40 * 8, &[0, FIRST, third]);
+        // PHP clears the header but for the next one; the last one's leads back here.
+        memory.put(third, &[0, second, 0]);
+        memory.put(second, &[0, third, 0]);
+        assert_eq!(found(&memory), [php, php, php, None, None]);
+        // What is no list of chunks.
+        memory.put(HEAP + 42 * 8, &[third + 8]);
+        assert_eq!(found(&memory), [php, None, None, None, None]);
+    }
+
+    #[test]
+    fn a_heap_is_known_whose_ring_changed_while_it_was_read() {
+        let php = Some(Kind::PhpHeap);
+        let mut memory = heap_of_two_chunks(&[0]);
+        memory.put(FIRST + CHUNK_BYTES, &[0, 0, 0]);
+        assert_eq!(found(&memory), [php, None, php, None, None]);
     }
 
     #[test]
