@@ -1,6 +1,7 @@
 //! What a recording of page faults says, for people: the answer, the functions, the memory, the agreement with the kernel's
 //! own figures, what could not be seen.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, Table};
@@ -347,9 +348,10 @@ fn unseen(recording: &FaultRecording) -> String {
     for remark in &recording.remarks {
         let _ = writeln!(text, "  not seen: {}", plain(remark));
     }
-    for module in recording.tree.modules.iter().filter(|module| module.trouble.is_some()).take(5) {
-        let trouble = module.trouble.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "  no names from {}: {}", plain(&module.path), plain(trouble));
+    let modules = recording.tree.modules.iter();
+    let nameless: BTreeSet<_> = modules.filter_map(|it| Some((&it.path, it.trouble.as_ref()?))).collect();
+    for (path, trouble) in nameless.into_iter().take(5) {
+        let _ = writeln!(text, "  no names from {}: {}", plain(path), plain(trouble));
     }
     text
 }
@@ -370,6 +372,13 @@ mod tests {
         assert!(text.contains("inside system calls, which we may not see, or on pages populated"), "{text}");
         assert!(text.contains("lost 4 samples: ") && text.contains("3 call chains"), "{text}");
         assert!(text.contains("CAP_PERFMON") && text.contains("no names from /bin/chem: gone"), "{text}");
+    }
+
+    #[test]
+    fn what_has_no_names_is_said_once_however_often_it_was_mapped() {
+        let mut twice = recording();
+        twice.tree.modules.extend(recording().tree.modules);
+        assert_eq!(text(&twice, None).matches("no names from").count(), 1);
     }
 
     #[test]
