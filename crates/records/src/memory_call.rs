@@ -155,6 +155,8 @@ pub enum Operation {
     MapAnonymous,
     /// mmap of addresses only, without access: memory comes later by mprotect.
     MapReserve,
+    /// mmap of addresses only, without access, over what was mapped there: its pages are given back.
+    MapPurge,
     /// mmap of a thread's stack.
     MapStack,
     /// mmap of shared memory without a file.
@@ -219,6 +221,7 @@ impl Operation {
         match self {
             Self::MapAnonymous => "mmap memory",
             Self::MapReserve => "mmap reserve",
+            Self::MapPurge => "mmap purge",
             Self::MapStack => "mmap stack",
             Self::MapShared => "mmap shared",
             Self::MapFile => "mmap file",
@@ -242,9 +245,12 @@ impl Operation {
     #[must_use]
     pub fn kind(self) -> CallKind {
         match self {
-            Self::MapAnonymous | Self::MapReserve | Self::MapStack | Self::MapShared | Self::MapFile => {
-                CallKind::Mmap
-            }
+            Self::MapAnonymous
+            | Self::MapReserve
+            | Self::MapPurge
+            | Self::MapStack
+            | Self::MapShared
+            | Self::MapFile => CallKind::Mmap,
             Self::Unmap => CallKind::Munmap,
             Self::BreakQuery | Self::BreakGrow | Self::BreakTrim => CallKind::Brk,
             Self::Remap => CallKind::Mremap,
@@ -264,7 +270,12 @@ impl Operation {
     pub fn gives_back(self) -> bool {
         matches!(
             self,
-            Self::Unmap | Self::BreakTrim | Self::AdviseDontneed | Self::AdviseFree | Self::AdviseRemove
+            Self::MapPurge
+                | Self::Unmap
+                | Self::BreakTrim
+                | Self::AdviseDontneed
+                | Self::AdviseFree
+                | Self::AdviseRemove
         )
     }
 }
@@ -290,7 +301,7 @@ mod tests {
     #[test]
     fn every_operation_belongs_to_the_call_that_its_name_begins_with() {
         use Operation::*;
-        let maps = [MapAnonymous, MapReserve, MapStack, MapShared, MapFile];
+        let maps = [MapAnonymous, MapReserve, MapPurge, MapStack, MapShared, MapFile];
         let advice = [AdviseDontneed, AdviseFree, AdviseRemove, AdviseHugePages, AdviseNoHugePages];
         let others = [Unmap, BreakQuery, BreakGrow, BreakTrim, Remap, AdviseCollapse, AdviseOther, Protect];
         for operation in maps.into_iter().chain(advice).chain(others) {

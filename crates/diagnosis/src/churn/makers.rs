@@ -134,13 +134,11 @@ impl<'recording> Makers<'recording> {
 /// The part, 0 to 1, of what goes back to the kernel that others than malloc are known to give back, by bytes.
 #[must_use]
 pub fn part_returned_by_others(recording: &ChurnRecording) -> f64 {
-    use Operation::{AdviseDontneed, AdviseFree, AdviseRemove, BreakTrim, Unmap};
-    let returning = [Unmap, BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove];
-    let sums = returning.iter().filter_map(|operation| recording.operations.get(operation));
-    let all: u64 = sums.map(|sum| sum.amount.bytes).sum();
+    let returning = recording.operations.iter().filter(|(operation, _)| operation.gives_back());
+    let all: u64 = returning.map(|(_, sum)| sum.amount.bytes).sum();
     let by_others = recording.callers.iter().filter(|caller| {
         let stack = recording.stacks.get(caller.stack as usize);
-        returning.contains(&caller.operation)
+        caller.operation.gives_back()
             && stack.is_some_and(|stack| {
                 let is_known =
                     blamed(stack).is_some_and(|function| !is_nobodys(function) && !is_inside(function));

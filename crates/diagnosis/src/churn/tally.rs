@@ -24,6 +24,7 @@ const MOST_BEING_MADE: usize = 1 << 16;
 /// Flags of the calls. Source: include/uapi/asm-generic/mman-common.h and mman.h of the kernel.
 const PROT_NONE: u64 = 0;
 const MAP_SHARED: u64 = 0x01;
+const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_STACK: u64 = 0x2_0000;
 const MREMAP_DONTUNMAP: u64 = 4;
@@ -285,6 +286,10 @@ impl Tally {
         })
     }
 
+    fn has(&mut self, pid: i32, address: u64) -> bool {
+        self.space(pid).mappings.at(address).is_some()
+    }
+
     /// A process, or the program in it, has ended.
     fn end(&mut self, pid: i32) {
         let Some(space) = self.processes.remove(&pid) else { return };
@@ -364,6 +369,9 @@ impl Tally {
                     false => Operation::MapFile,
                     true if fourth & MAP_SHARED != 0 => Operation::MapShared,
                     true if fourth & MAP_STACK != 0 => Operation::MapStack,
+                    true if third == PROT_NONE && fourth & MAP_FIXED != 0 && self.has(pid, first) => {
+                        Operation::MapPurge
+                    }
                     true if third == PROT_NONE => Operation::MapReserve,
                     true => Operation::MapAnonymous,
                 };
@@ -411,6 +419,9 @@ impl Tally {
         let [start, length, _, fourth, _] = call.arguments;
         let ended = match operation.kind() {
             CallKind::Mmap => {
+                if operation == Operation::MapPurge {
+                    space.lately.purged(&mut self.cycles, &space.mappings, (start, bytes), time_ns);
+                }
                 let mapping =
                     Mapping { born_ns: time_ns, origin: operation, made_bytes: bytes, is_own: true, stack };
                 space.mappings.map(answer, bytes, mapping)

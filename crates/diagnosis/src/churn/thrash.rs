@@ -213,7 +213,7 @@ fn operations(pattern: Pattern) -> &'static [Operation] {
         Pattern::TopTrim => &[Operation::BreakTrim],
         Pattern::Shared => &[Operation::MapShared],
         Pattern::ArenaTrim | Pattern::Purge => {
-            &[Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
+            &[Operation::MapPurge, Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
         }
         Pattern::MallocTrim => {
             &[Operation::BreakTrim, Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
@@ -246,9 +246,7 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
             "the top of a thread's arena is given back, {pages} each time, and again {gap} later (trim threshold); {rate}"
         ),
         Pattern::Purge => {
-            format!(
-                "the same pages are given back by madvise again and again, {pages} each time, every {gap}; {rate}"
-            )
+            format!("the same pages are given back again and again, {pages} each time, every {gap}; {rate}")
         }
         Pattern::MallocTrim => format!(
             "the program itself calls malloc_trim, which gives back what malloc keeps for the next blocks, {pages} each time; {rate}"

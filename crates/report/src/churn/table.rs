@@ -90,7 +90,7 @@ fn verdict(recording: &ChurnRecording) -> String {
     }
     if findings.is_empty() {
         return "No thrash found: nothing is given back and taken again at a rate that matters.\n\
-            Looked at: mappings without a file, the top of the heap, purges by madvise, threads' stacks.\n"
+            Looked at: mappings without a file, the top of the heap, purges, threads' stacks.\n"
             .into();
     }
     let mut text = String::from("Thrash\n");

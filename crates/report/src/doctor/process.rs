@@ -292,7 +292,7 @@ impl ProcessConsultation {
     /// Whether so much memory goes back that it may be a fifth of what faults, in phases that are longer than what is told as thrash.
     fn is_much_given_back(&self) -> bool {
         use Operation::{AdviseDontneed, AdviseFree, AdviseRemove, BreakTrim};
-        use Operation::{MapFile, MapReserve, MapStack, Protect, Unmap};
+        use Operation::{MapFile, MapPurge, MapReserve, MapStack, Protect, Unmap};
         let Some(churn) = &self.churn else { return false };
         let bytes_of = |operations: &[Operation]| {
             let sums = operations.iter().filter_map(|operation| churn.operations.get(operation));
@@ -302,7 +302,7 @@ impl ProcessConsultation {
         let reserved = bytes_of(&[MapReserve]).saturating_sub(bytes_of(&[Protect]));
         let untouched = bytes_of(&[MapFile, MapStack]).saturating_add(reserved);
         let unmapped = bytes_of(&[Unmap]).saturating_sub(untouched);
-        let purged = bytes_of(&[BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove]);
+        let purged = bytes_of(&[MapPurge, BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove]);
         self.part_of_faults(churn, unmapped.saturating_add(purged)) > 0.2
     }
 

@@ -76,6 +76,19 @@ fn calls_are_told_apart_by_what_they_are_for() {
 }
 
 #[test]
+fn addresses_without_access_over_a_mapping_give_it_back() {
+    let mut tally = Tally::begin(0);
+    tally.know(7, 0x7000_0000, 0x7100_0000);
+    let mut name = |start, flags| {
+        let call = [start, SMALL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | flags, 0];
+        tally.classify(7, CallKind::Mmap, &call, Ok(start)).0.name()
+    };
+    assert_eq!(name(0x7000_0000, MAP_FIXED), "mmap purge");
+    assert_eq!(name(0x7000_0000, 0), "mmap reserve", "elsewhere");
+    assert_eq!(name(0x6000_0000, MAP_FIXED), "mmap reserve", "nothing was there");
+}
+
+#[test]
 fn mappings_that_grow_into_one_are_counted_once_and_have_no_lives() {
     let mut tally = Tally::of_records(0);
     // What was there at the start is joined to, too.

@@ -371,6 +371,22 @@ fn the_stacks_of_which_little_is_touched_stand_last() {
 }
 
 #[test]
+fn addresses_without_access_over_the_same_memory_purge_it_as_madvise_does() {
+    let mut program = Program::start();
+    let heap = 0x7f00_0000_0000;
+    program.call(CallKind::Mmap, [0, 1 << 30, 0, ANONYMOUS, u64::MAX], heap);
+    for _ in 0..150 {
+        program.call(CallKind::Mprotect, [heap, 1 << 20, 3, 0, 0], 0);
+        program.call(CallKind::Mmap, [heap, 1 << 20, 0, ANONYMOUS | 0x10, u64::MAX], heap);
+    }
+    let findings = program.end(&[]);
+    assert_eq!(
+        findings.iter().map(|finding| (finding.pattern, finding.times)).collect::<Vec<_>>(),
+        [(Pattern::Purge, 149)]
+    );
+}
+
+#[test]
 fn what_others_than_malloc_purge_is_not_put_down_to_an_allocators_delay() {
     let run = |stack: &[&str]| {
         let mut program = Program::start();
@@ -381,7 +397,7 @@ fn what_others_than_malloc_purge_is_not_put_down_to_an_allocators_delay() {
         program.end(&[stack]).remove(0)
     };
     let by_malloc = run(&["madvise", "je_pages_purge_forced", "je_arena_decay", "free", "work", "main"]);
-    assert!(by_malloc.sentence.starts_with("the same pages are given back by madvise"));
+    assert!(by_malloc.sentence.starts_with("the same pages are given back again and again"));
     assert!(by_malloc.remedy.starts_with("let the allocator wait longer"), "{}", by_malloc.remedy);
     let own = run(&["madvise", "reset_arena", "main"]);
     assert_eq!((by_malloc.caller, own.caller.unwrap().function.as_str()), (None, "reset_arena"));

@@ -51,8 +51,9 @@ fn page_faults_that_bring_in_what_stays_are_not_the_allocators() {
     assert!(of_kinds(1, 0).starts_with("its page faults cost time"), "files");
 }
 
-/// What V8 does so many times: it reserves addresses, makes them accessible, and unmaps them when all in them is garbage.
-fn reserved_and_unmapped(turns: u64) -> Tally {
+/// What V8 does so many times: it reserves addresses, makes them accessible, and unmaps them when all in them is garbage. .NET maps
+/// addresses without access over them.
+fn reserved_and_given_back(turns: u64, is_unmapped: bool) -> Tally {
     const BYTES: u64 = 4 << 20;
     const PLACE: u64 = 0x7f00_0000_0000;
     const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x4022;
@@ -71,26 +72,33 @@ fn reserved_and_unmapped(turns: u64) -> Tally {
         };
         take(CallKind::Mmap, [0, BYTES, 0, PRIVATE_ANONYMOUS_NORESERVE, u64::MAX], PLACE);
         take(CallKind::Mprotect, [PLACE, BYTES, 3, 0, 0], 0);
-        take(CallKind::Munmap, [PLACE, BYTES, 0, 0, 0], 0);
+        match is_unmapped {
+            true => take(CallKind::Munmap, [PLACE, BYTES, 0, 0, 0], 0),
+            false => take(CallKind::Mmap, [PLACE, BYTES, 0, 0x32, u64::MAX], PLACE),
+        }
     }
     tally
 }
 
 #[test]
 fn what_a_run_time_gives_back_of_what_it_reserved_is_not_said_to_be_nothing() {
-    let verdict = |chain: &[&str]| {
+    let verdict = |is_unmapped: bool, chain: &[&str]| {
         let stacks = vec![chain.iter().map(|name| (*name).to_owned()).collect()];
         let circumstances = Circumstances { stacks, observed_ns: 5_000_000_000, ..Circumstances::default() };
-        let churn = Some(reserved_and_unmapped(50).finish(circumstances));
+        let churn = Some(reserved_and_given_back(50, is_unmapped).finish(circumstances));
         let activity = Activity { minor_faults: 102_400, ..quiet(2, 2).activity };
         let seen = ProcessConsultation { activity, churn, ..quiet(2, 2) };
         assert_eq!(concerns(&seen), [Concern::Faults]);
         (verdict_of(&seen), line_of(&seen).is_some())
     };
-    let (own, has_line) = verdict(&["munmap", "v8::base::OS::Free(void*, unsigned long)", "main"]);
-    assert!(own.starts_with("its allocator is not seen to cause its page faults") && !has_line, "{own}");
-    let (unknown, has_line) = verdict(&[]);
-    assert!(unknown.contains("was not seen") && has_line, "{unknown}");
+    let chains =
+        [["munmap", "v8::base::OS::Free(void*, unsigned long)", "main"], ["mmap64", "VirtualFree", "main"]];
+    for (is_unmapped, chain) in [true, false].into_iter().zip(chains) {
+        let (own, has_line) = verdict(is_unmapped, &chain);
+        assert!(own.starts_with("its allocator is not seen to cause its page faults") && !has_line, "{own}");
+        let (unknown, has_line) = verdict(is_unmapped, &[]);
+        assert!(unknown.starts_with("its page faults cost time") && has_line, "{unknown}");
+    }
 }
 
 #[test]
