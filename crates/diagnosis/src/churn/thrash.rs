@@ -190,6 +190,8 @@ fn told_as(recording: &ChurnRecording, pattern: Pattern) -> Pattern {
     let makers = Makers::of(recording, operations(pattern));
     match pattern {
         _ if makers.part_of_trims() > HALF => Pattern::MallocTrim,
+        // What others reserve may be as large, and begin, as a heap of an arena does.
+        Pattern::ArenaTrim if makers.part_of_malloc().is_some_and(|part| part < HALF) => Pattern::Purge,
         // Where a stack was mapped before the observation only the chains tell what it is.
         Pattern::Purge if makers.part_of_thread_ends() >= NEARLY_ALL => Pattern::Stack,
         other => other,

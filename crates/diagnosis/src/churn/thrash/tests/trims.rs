@@ -1,4 +1,4 @@
-//! Programs that call malloc_trim.
+//! Trims: those of malloc_trim, and what looks like those of an arena.
 
 use super::*;
 
@@ -45,4 +45,22 @@ fn a_call_of_malloc_trim_counts_once_however_many_pieces_it_gives_back() {
     let finding = found(150, 29).remove(0);
     assert_eq!((finding.pattern, finding.times), (Pattern::MallocTrim, 149));
     assert!(finding.sentence.contains("3,480 pages each time; 46 times a second"), "{}", finding.sentence);
+}
+
+#[test]
+fn what_only_looks_like_an_arenas_heap_is_not_told_as_malloc_where_chains_tell_whose_it_is() {
+    let told = |stack: &[&str]| {
+        let mut program = Program::start();
+        let heap = 0x7f00_0000_0000;
+        program.call(CallKind::Mmap, [0, 64 << 20, 0, ANONYMOUS, u64::MAX], heap);
+        program.stack = Some(TakenStack { index: 0, weight: 1 });
+        for _ in 0..150 {
+            program.call(CallKind::Madvise, [heap + 0x1_0000, 1 << 20, 4, 0, 0], 0);
+        }
+        program.end(&[stack]).remove(0)
+    };
+    assert_eq!(told(&["__GI_madvise", "heap_trim", "_int_free", "free", "main"]).pattern, Pattern::ArenaTrim);
+    let own = told(&["__GI_madvise", "v8::base::OS::SetPermissions(void*, unsigned long)", "main"]);
+    assert_eq!(own.pattern, Pattern::Purge, "{}", own.sentence);
+    assert!(own.remedy.starts_with("let it keep the pages longer"), "{}", own.remedy);
 }
