@@ -373,9 +373,9 @@ mod tests {
         }
     }
 
-    /// Linux links its object at 0, gVisor at the end of the address space, as Linux once did.
+    /// Linux links its vDSO at 0, gVisor at the end of the address space, as Linux once did.
     #[test]
-    fn a_symbol_of_an_object_of_the_kernel_is_found_wherever_that_was_linked() {
+    fn a_symbol_of_the_vdso_is_found_wherever_that_was_linked() {
         for linked_at in [0, 0xffff_ffff_ff70_0000] {
             let image = image(linked_at);
             let start = (&raw const image).cast::<c_void>();

@@ -102,8 +102,8 @@ type GetTime = unsafe extern "C" fn(c_int, *mut Timespec) -> c_int;
 /// is preloaded, too, may replace that (libfaketime does), and allocate in it while we hold locks.
 static GET_TIME: AtomicPtr<()> = AtomicPtr::new(first_time as *mut ());
 
-/// Where the kernel's object is; 0 where it has none (valgrind, qemu before 8.2).
-fn kernel_object() -> usize {
+/// Where the vDSO is, the object of the kernel; 0 where there is none (valgrind, qemu before 8.2).
+fn vdso() -> usize {
     const AT_SYSINFO_EHDR: core::ffi::c_ulong = 33;
     // SAFETY: reads what the kernel passed at start.
     keeping_errno(|| unsafe { getauxval(AT_SYSINFO_EHDR) } as usize)
@@ -112,7 +112,7 @@ fn kernel_object() -> usize {
 /// Whether qemu runs this program without a kernel of its own, in a version that may keep a record of every page that is mapped, also of
 /// those that are reserved alone.
 pub fn is_emulated() -> bool {
-    kernel_object() == 0 && is_translated()
+    vdso() == 0 && is_translated()
 }
 
 /// Whether the processor is qemu's translator. Source: target/i386/cpu.c of qemu, leaf 0x40000000.
@@ -130,7 +130,7 @@ fn is_translated() -> bool {
 unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
     const NAME: &CStr =
         if cfg!(target_arch = "x86_64") { c"__vdso_clock_gettime" } else { c"__kernel_clock_gettime" };
-    let object = kernel_object();
+    let object = vdso();
     // SAFETY: the object stays as long as the process.
     let found = (object != 0)
         .then(|| unsafe { Object::at(core::ptr::with_exposed_provenance(object)) }.find(NAME))
