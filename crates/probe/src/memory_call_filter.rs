@@ -46,11 +46,6 @@ pub fn check() -> io::Result<()> {
 /// The filter's instructions: stop at our calls, let all others pass.
 #[must_use]
 pub(crate) fn program() -> Vec<libc::sock_filter> {
-    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
-    let answer = |action| instruction(libc::BPF_RET | libc::BPF_K, action, 0, 0);
-    let equals = |number, then, otherwise| {
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, then, otherwise)
-    };
     let calls = u8::try_from(CALLS.len()).unwrap_or(0);
     let mut program =
         vec![load(ARCHITECTURE_OFFSET), equals(ARCHITECTURE, 0, calls + 1), load(NUMBER_OFFSET)];
@@ -62,24 +57,41 @@ pub(crate) fn program() -> Vec<libc::sock_filter> {
     program
 }
 
-/// One under which a call, or that with this first argument alone, fails with an error of this number.
+/// What `attempt` returns on a thread whose calls of this number, or those with this first argument alone, fail with this error.
+///
+/// # Panics
+/// When the kernel takes no filter.
 #[cfg(test)]
-pub(crate) fn refusing(
+pub(crate) fn where_refused<T: Send>(
     call: libc::c_long,
     first_argument: Option<u32>,
     errno: i32,
-) -> Vec<libc::sock_filter> {
+    attempt: impl FnOnce() -> T + Send,
+) -> T {
     const FIRST_ARGUMENT_OFFSET: u32 = 16;
-    let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
-    let goes_on_if =
-        |number, otherwise| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, otherwise);
-    let answer = |action| instruction(libc::BPF_RET | libc::BPF_K, action, 0, 0);
-    let argument = first_argument.map(|argument| [load(FIRST_ARGUMENT_OFFSET), goes_on_if(argument, 1)]);
+    let argument = first_argument.map(|argument| [load(FIRST_ARGUMENT_OFFSET), equals(argument, 0, 1)]);
     let argument = argument.as_ref().map_or(&[][..], |steps| steps);
     let over = u8::try_from(argument.len() + 1).unwrap();
-    let begin = [load(NUMBER_OFFSET), goes_on_if(u32::try_from(call).unwrap(), over)];
+    let begin = [load(NUMBER_OFFSET), equals(u32::try_from(call).unwrap(), 0, over)];
     let end = [answer(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()), answer(libc::SECCOMP_RET_ALLOW)];
-    [&begin, argument, &end].concat()
+    let filter = [&begin, argument, &end].concat();
+    let attempt = || {
+        install(&filter).unwrap();
+        attempt()
+    };
+    std::thread::scope(|scope| scope.spawn(attempt).join().unwrap())
+}
+
+fn load(offset: u32) -> libc::sock_filter {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
+}
+
+fn equals(number: u32, then: u8, otherwise: u8) -> libc::sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, then, otherwise)
+}
+
+fn answer(action: u32) -> libc::sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, action, 0, 0)
 }
 
 fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {

@@ -232,7 +232,9 @@ extern "C" fn timed_call() {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 mod tests {
     use super::*;
+    use crate::memory_call_filter::where_refused;
     use crate::system_call_trap::Observer;
+    use crate::tracer::GET_SYSCALL_INFO;
     use faultless_records::memory_call::MemoryEvent;
     use faultless_records::perf_record::{PerfRecord, Sample};
 
@@ -250,29 +252,18 @@ mod tests {
         }
     }
 
-    /// What `attempt` returns where the kernel refuses a call, or that with this first argument, by this error.
-    fn where_refused<T: Send>(call: (i64, Option<u32>, i32), attempt: impl FnOnce() -> T + Send) -> T {
-        let (number, first_argument, errno) = call;
-        let attempt = || {
-            memory_call_filter::install(&memory_call_filter::refusing(number, first_argument, errno))
-                .unwrap();
-            attempt()
-        };
-        std::thread::scope(|scope| scope.spawn(attempt).join().unwrap())
-    }
-
     /// As before Linux 5.3, and in gVisor.
     #[test]
     fn a_kernel_that_does_not_tell_calls_is_not_taken_for_one_without_any() {
-        let no_call_info = (libc::SYS_ptrace, Some(crate::tracer::GET_SYSCALL_INFO), libc::EIO);
-        let reason = where_refused(no_call_info, || of_call(false)).unwrap_err().to_string();
+        let tried = where_refused(libc::SYS_ptrace, Some(GET_SYSCALL_INFO), libc::EIO, || of_call(false));
+        let reason = tried.unwrap_err().to_string();
         assert!(reason.contains("does not tell what a traced process calls"), "{reason}");
     }
 
     /// As in gVisor.
     #[test]
     fn a_kernel_without_performance_events_is_not_taken_for_one_whose_cpus_went_offline() {
-        assert!(where_refused((libc::SYS_perf_event_open, None, libc::ENODEV), of_probed_call).is_err());
+        assert!(where_refused(libc::SYS_perf_event_open, None, libc::ENODEV, of_probed_call).is_err());
     }
 
     #[test]

@@ -218,6 +218,13 @@ impl ChurnRecording {
     pub fn observed_s(&self) -> f64 {
         self.observed_ns as f64 / 1e9
     }
+
+    /// Bytes that went back to the kernel, by whichever calls.
+    #[must_use]
+    pub fn bytes_given_back(&self) -> u64 {
+        let sums = self.operations.iter().filter(|(operation, _)| operation.gives_back());
+        sums.map(|(_, sum)| sum.amount.bytes).fold(0, u64::saturating_add)
+    }
 }
 
 impl Recording for ChurnRecording {

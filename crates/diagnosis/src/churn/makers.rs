@@ -134,8 +134,6 @@ impl<'recording> Makers<'recording> {
 /// The part, 0 to 1, of what goes back to the kernel that others than malloc are known to give back, by bytes.
 #[must_use]
 pub fn part_returned_by_others(recording: &ChurnRecording) -> f64 {
-    let returning = recording.operations.iter().filter(|(operation, _)| operation.gives_back());
-    let all: u64 = returning.map(|(_, sum)| sum.amount.bytes).sum();
     let by_others = recording.callers.iter().filter(|caller| {
         let stack = recording.stacks.get(caller.stack as usize);
         caller.operation.gives_back()
@@ -145,7 +143,8 @@ pub fn part_returned_by_others(recording: &ChurnRecording) -> f64 {
                 is_known && !goes_through_malloc(stack)
             })
     });
-    by_others.map(|caller| caller.amount.bytes).sum::<u64>() as f64 / all.max(1) as f64
+    by_others.map(|caller| caller.amount.bytes).sum::<u64>() as f64
+        / recording.bytes_given_back().max(1) as f64
 }
 
 /// The function that made more of some calls than any other, which need not be many.

@@ -286,10 +286,6 @@ impl Tally {
         })
     }
 
-    fn has(&mut self, pid: i32, address: u64) -> bool {
-        self.space(pid).mappings.at(address).is_some()
-    }
-
     /// A process, or the program in it, has ended.
     fn end(&mut self, pid: i32) {
         let Some(space) = self.processes.remove(&pid) else { return };
@@ -369,7 +365,10 @@ impl Tally {
                     false => Operation::MapFile,
                     true if fourth & MAP_SHARED != 0 => Operation::MapShared,
                     true if fourth & MAP_STACK != 0 => Operation::MapStack,
-                    true if third == PROT_NONE && fourth & MAP_FIXED != 0 && self.has(pid, first) => {
+                    true if third == PROT_NONE
+                        && fourth & MAP_FIXED != 0
+                        && self.space(pid).mappings.at(first).is_some() =>
+                    {
                         Operation::MapPurge
                     }
                     true if third == PROT_NONE => Operation::MapReserve,

@@ -291,8 +291,7 @@ impl ProcessConsultation {
 
     /// Whether so much memory goes back that it may be a fifth of what faults, in phases that are longer than what is told as thrash.
     fn is_much_given_back(&self) -> bool {
-        use Operation::{AdviseDontneed, AdviseFree, AdviseRemove, BreakTrim};
-        use Operation::{MapFile, MapPurge, MapReserve, MapStack, Protect, Unmap};
+        use Operation::{MapFile, MapReserve, MapStack, Protect, Unmap};
         let Some(churn) = &self.churn else { return false };
         let bytes_of = |operations: &[Operation]| {
             let sums = operations.iter().filter_map(|operation| churn.operations.get(operation));
@@ -301,9 +300,8 @@ impl ProcessConsultation {
         // Of what is unmapped files bring in no memory, of stacks little is touched, and of reserves no more than was made accessible.
         let reserved = bytes_of(&[MapReserve]).saturating_sub(bytes_of(&[Protect]));
         let untouched = bytes_of(&[MapFile, MapStack]).saturating_add(reserved);
-        let unmapped = bytes_of(&[Unmap]).saturating_sub(untouched);
-        let purged = bytes_of(&[MapPurge, BreakTrim, AdviseDontneed, AdviseFree, AdviseRemove]);
-        self.part_of_faults(churn, unmapped.saturating_add(purged)) > 0.2
+        let untouched_unmapped = untouched.min(bytes_of(&[Unmap]));
+        self.part_of_faults(churn, churn.bytes_given_back().saturating_sub(untouched_unmapped)) > 0.2
     }
 
     /// So many bytes, which were seen while its calls were, as a part of what its page faults brought in meanwhile.

@@ -1,6 +1,7 @@
 //! Sessions on threads of our own; where the kernel allows none, its refusal is looked at instead.
 
 use super::*;
+use crate::memory_call_filter::where_refused;
 use crate::perf::moment::CLOCK_SLACK;
 use crate::perf::{Access, Event, Scope, access};
 use faultless_records::perf_record::{Content, NewMapping};
@@ -225,34 +226,10 @@ fn buffers_shrink_to_what_may_be_locked() {
 #[test]
 fn a_seccomp_filter_that_hides_events_is_named() {
     for (errno, word) in [(libc::EPERM, "seccomp"), (libc::ENOSYS, "seccomp"), (libc::EACCES, "seccomp")] {
-        let text = std::thread::spawn(move || {
-            refuse_events(errno);
-            access().unwrap_err().to_string()
-        });
-        let text = text.join().unwrap();
+        let text =
+            where_refused(libc::SYS_perf_event_open, None, errno, || access().unwrap_err().to_string());
         let is_closed = rights().paranoid.is_some_and(|paranoid| paranoid > 2);
         assert!(text.contains(word) || is_closed, "{text}");
-    }
-}
-
-/// Makes this thread's perf_event_open fail.
-fn refuse_events(errno: i32) {
-    const LOAD_NUMBER: u16 = 0x20;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
-    let call = u32::try_from(libc::SYS_perf_event_open).unwrap();
-    let mut program = [
-        step(LOAD_NUMBER, 0, 0),
-        libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: call },
-        step(RETURN, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(RETURN, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
-    // SAFETY: the program lives during the call; the filter holds for this thread only, which ends with the test.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
     }
 }
 
