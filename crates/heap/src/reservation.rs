@@ -232,7 +232,7 @@ impl Reservation {
     pub fn grow(&self, granules: u32, free: u32) -> Option<Span> {
         debug_assert!(free < granules);
         let mut growth = self.growth.lock();
-        if self.base() == 0 && !self.establish(&mut growth) {
+        if self.base() == 0 && !self.establish(&mut growth) || self.limit() == 0 && !self.open() {
             return None;
         }
         let step = growth.step.max(STEP_MIN);
@@ -252,26 +252,20 @@ impl Reservation {
 
     fn establish(&self, growth: &mut Growth) -> bool {
         let limit_bytes = os::resource_limit(os::ResourceLimit::AddressSpace);
-        if limit_bytes.is_some() || os::resource_limit(os::ResourceLimit::Data).is_some() {
+        let keeps_to_commit = os::note_overcommit();
+        if limit_bytes.is_some() || keeps_to_commit || os::resource_limit(os::ResourceLimit::Data).is_some() {
             self.count_committed();
         }
         let most = if os::is_emulated() { COVERAGE_EMULATED } else { COVERAGE_MAX };
         let whole = if limit_bytes.is_none() && most == COVERAGE_MAX { reserve_whole() } else { None };
         let Some(range) = whole.or_else(|| reserve_tables(limit_bytes, most)) else { return false };
         let Range { start, coverage, mut reserved } = range;
-        let start_bytes = bytes_of(reserved);
         let layout = Layout::of(coverage);
         // mmap aligns to pages; one granule is given up for alignment where that is not enough.
         let aligned = start.next_multiple_of(GRANULE_BYTES);
         reserved -= u32::from(aligned != start);
         let limit = layout.first_granule;
         debug_assert!(limit <= reserved);
-        // SAFETY: the start of the new reservation.
-        if !unsafe { os::commit(aligned, (limit as usize * TAG_BYTES).next_multiple_of(GRANULE_BYTES)) } {
-            // SAFETY: reserved above, and given to nobody.
-            unsafe { os::unmap(start, start_bytes) };
-            return false;
-        }
         growth.next = limit;
         growth.reserved = reserved;
         growth.tables = 0..coverage;
@@ -279,9 +273,20 @@ impl Reservation {
         self.bitmaps.store(aligned + layout.bitmaps, ORDER);
         self.first_granule.store(limit, ORDER);
         self.coverage.store(coverage, ORDER);
-        self.set_limit(limit);
         self.base.store(aligned, ORDER);
+        if keeps_to_commit {
+            // Of what it may promise the kernel leaves a 32nd of a process's addresses to others, up to 128 MiB.
+            self.give_up(growth, 0);
+        }
         true
+    }
+
+    /// Makes the tags of the tables themselves usable.
+    fn open(&self) -> bool {
+        let limit = self.first_granule();
+        let bytes = (limit as usize * TAG_BYTES).next_multiple_of(GRANULE_BYTES);
+        // SAFETY: the start of the reservation.
+        unsafe { os::commit(self.base(), bytes) }.then(|| self.set_limit(limit)).is_some()
     }
 
     /// Commits exactly `granules` at the end of what is committed, without those `free` before the limit, reserving more first if needed.

@@ -56,6 +56,8 @@ pub enum Call {
     Renew = 16_384,
     /// Populating, as a filter does that does not allow the call.
     AllowPopulate = 65_536,
+    /// Promising more memory than there is.
+    Overcommit = 131_072,
 }
 
 #[cfg(test)]

@@ -57,11 +57,15 @@ impl Reservation {
             growth
         });
         let Some(growth) = growth.as_mut().filter(|_| self.base() != 0) else { return };
-        let granules = u32::try_from(limit_bytes / GRANULE_BYTES).unwrap_or(u32::MAX).max(COVERAGE_MIN);
+        self.give_up(growth, u32::try_from(limit_bytes / GRANULE_BYTES).unwrap_or(u32::MAX));
+    }
+
+    /// Gives up what is reserved and not committed, but for the tables of so many granules more, or of a small heap.
+    pub(super) fn give_up(&self, growth: &mut Growth, granules: u32) {
         let Range { start, end } = growth.tables.clone();
         // Of the granules that the tables themselves fill nothing is asked but tags. Of 1,024, records and bitmaps end with a granule.
         let wanted_from = start.max(self.first_granule() & !1023);
-        let wanted_to = end.min(growth.next.saturating_add(granules));
+        let wanted_to = end.min(growth.next.saturating_add(granules.max(COVERAGE_MIN)));
         let unused = self.table_parts(start..wanted_from).into_iter().skip(1);
         for part in unused.chain(self.table_parts(wanted_to..end)) {
             // SAFETY: reserved, and not committed.
@@ -149,6 +153,20 @@ mod tests {
         reservation.count_committed();
         let grown = |granules| reservation.grow(granules, 0).unwrap().granules;
         assert_eq!([grown(1), grown(1), grown(1600), grown(1)], [STEP_LEAST, STEP_LEAST, 1600, 102]);
+    }
+
+    #[test]
+    fn where_the_kernel_promises_no_more_than_it_has_neither_memory_nor_addresses_are_had_in_advance() {
+        let reservation = Reservation::new();
+        os::REFUSED.set(os::Call::Overcommit as u32 | os::Call::Commit as u32);
+        assert_eq!((reservation.grow(1, 0), reservation.grow(1, 0)), (None, None));
+        os::REFUSED.set(0);
+        let base = reservation.base();
+        let Span { first, granules } = reservation.grow(1, 0).unwrap();
+        assert_eq!((reservation.base(), granules), (base, STEP_LEAST), "a refusal leaves what was reserved");
+        assert_eq!(covered(&reservation), first + COVERAGE_MIN);
+        assert_eq!(reservation.growth.lock().reserved, first + granules);
+        assert!(reservation.grow(beyond_tables(&reservation), 0).is_some());
     }
 
     #[test]

@@ -157,8 +157,7 @@ impl Caches {
             registry.unused = (self.first.get() as usize, size_of_val(&self.first));
             // While the process has one thread this costs microseconds, later milliseconds.
             self.revocable.store(os::register_barrier(), Ordering::Relaxed);
-            // Now rather than with the first move or the second thread: by then a sandbox may kill who opens a file.
-            os::note_overcommit();
+            // Now rather than with the second thread: by then a sandbox may kill who opens a file.
             let cpus = os::cpu_quota().unwrap_or(usize::MAX).min(os::cpus_allowed());
             self.budget.extend(cpus);
             registry.shards = (SHARDS_PER_CPU * cpus).clamp(1, SHARDS);

@@ -184,18 +184,24 @@ fn moves_well() -> bool {
     known == MOVES_WELL
 }
 
-/// Lets nothing be moved where the kernel promises no more memory than it has. To be called while the process may open files.
-pub fn note_overcommit() {
-    if keeps_to_commit(read(c"/proc/sys/vm/overcommit_memory", &mut [0; 8])) {
+/// Whether the kernel promises no more memory than it has; nothing is moved then. To be called while the process may open files: later a
+/// sandbox may kill who does.
+pub fn note_overcommit() -> bool {
+    if refused(Call::Overcommit) {
+        return true;
+    }
+    let is_kept = keeps_to_commit(read(c"/proc/sys/vm/overcommit_memory", &mut [0; 8]));
+    if is_kept {
         // ORDERING: Relaxed, as in `moves_well`. Else nothing is written: most processes move nothing, and save the page.
         MOVES.store(MOVES_BADLY, Ordering::Relaxed);
     }
+    is_kept
 }
 
 /// Whether this value of `vm.overcommit_memory` says that the kernel promises no more than it has. Where a filter refuses to tell, it is
 /// taken for the usual one.
 fn keeps_to_commit(overcommit: Option<&[u8]>) -> bool {
-    overcommit.is_some_and(|value| value.trim_ascii() == b"2")
+    overcommit.is_some_and(|value| value.starts_with(b"2"))
 }
 
 /// Moves a page of its own; [`UNTRIED`]: a limit, locked memory or a filter is in the way.
