@@ -195,12 +195,9 @@ fn google_region(address: u64) -> Extent {
 
 /// Claims what the page maps of all programs and libraries lead to, and the memory of their records.
 pub fn claim(sight: &Sight<'_>, reader: &Reader<'_>, loaded: &Loaded, claims: &mut Claims) {
-    for (place, object) in loaded.objects.iter().enumerate() {
-        // Into a program an allocator may be linked under any name; of libraries only those can be one that export malloc.
+    for object in &loaded.objects {
+        // It may be linked into any of them, under any name: libraries of DuckDB and polars have a jemalloc for themselves.
         let known = Allocator::of_file(&object.file_name());
-        if place > 0 && known.is_none() && object.symbol(reader, "malloc").is_none() {
-            continue;
-        }
         for data in &object.data {
             // A library of a known name is not taken for another's.
             let mut forms = FORMS.iter().filter(|form| {
@@ -323,7 +320,7 @@ mod tests {
         let (data, tables, runs) = (0x10_0000, 0x7f00_0000_0000, 0x7f12_3456_7000);
         let (node, leaf, records) = (tables + 0x40, tables + 0x10_0080, tables + 0x20_0000);
         let page = runs >> 12;
-        let known = |moved: u64| {
+        let known = |path: &str, moved: u64| {
             let mut memory = MadeUp::default();
             memory.put(data + 120 + 8 * (page >> 30), &[node]);
             memory.put(node + 8 * ((page >> 15 & 0x7fff) + moved), &[leaf]);
@@ -333,19 +330,24 @@ mod tests {
             }
             let mappings =
                 [mapping(tables, tables + 0x40_0000, b"rw-p", ""), mapping(runs, runs + 0x4000, b"rw-p", "")];
-            let object = Object {
-                path: b"/lib/libjemalloc.so.2".to_vec(),
-                data: vec![Extent::new(data, 0x4_1000)],
-                ..Object::default()
-            };
+            let object =
+                Object { path: path.into(), data: vec![Extent::new(data, 0x4_1000)], ..Object::default() };
             let mut claims = Claims::default();
             let sight = Sight { mappings: &mappings, contents: None, threads: &[] };
-            claim(&sight, &Reader::new(&memory), &Loaded { objects: vec![object] }, &mut claims);
+            let loaded = Loaded { objects: vec![Object::default(), object] };
+            claim(&sight, &Reader::new(&memory), &loaded, &mut claims);
             [runs, runs + 0x2fff, runs + 0x3000, leaf].map(|at| claims.at(at).map(|claim| claim.kind))
         };
         let jemalloc = Some(Kind::Allocator(Allocator::Jemalloc));
-        assert_eq!(known(0), [jemalloc, jemalloc, None, jemalloc]);
-        assert_eq!(known(1), [None; 4], "the node has the leaf at another place than the records say");
+        // The second has it under names of its own.
+        for path in ["/lib/libjemalloc.so.2", "/lib/_duckdb.so"] {
+            assert_eq!(known(path, 0), [jemalloc, jemalloc, None, jemalloc], "{path}");
+            assert_eq!(
+                known(path, 1),
+                [None; 4],
+                "the node has the leaf at another place than the records say"
+            );
+        }
     }
 
     #[test]

@@ -217,7 +217,8 @@ impl ProcessConsultation {
                 "leave its allocator alone as to its memory{unseen}: the program itself uses what malloc has"
             );
         }
-        if let Some(name) = self.closed_allocator() {
+        let beside = finding::beside_malloc(self).map(|(name, _)| name);
+        if let Some(name) = beside.or_else(|| self.closed_allocator()) {
             let below = match self.line_to_try(findings) {
                 Some(_) => "; the line below compares it with others on a new process",
                 None => "",

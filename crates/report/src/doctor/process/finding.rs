@@ -6,6 +6,7 @@ use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::faults::weight::counted;
 use faultless_diagnosis::glibc_heap::trap::is_in_use;
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+use faultless_records::allocator::Allocator;
 use faultless_records::churn_recording::Pattern;
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
@@ -146,6 +147,7 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     findings.extend(elsewhere(seen).or_else(|| unknown(seen)));
     findings.extend(of_heap);
     findings.extend(served(seen));
+    findings.extend(beside(seen));
     if seen.map.is_measured() {
         let lines = foot::what_else_is_resident(&seen.map);
         findings.extend(lines.lines().map(|line| Finding::new(Concern::Residence, line.to_owned())));
@@ -349,6 +351,29 @@ fn at_the_beginning(seen: &ProcessConsultation, bytes: u64) -> String {
 /// Resident bytes of glibc's malloc in pages that other processes have, too: who forks shares what neither writes to.
 fn shared_bytes(seen: &ProcessConsultation) -> u64 {
     glibcs_bytes(seen, |usage| usage.shared_clean_bytes + usage.shared_dirty_bytes)
+}
+
+/// An allocator beside malloc's that has half of what is resident: one that is linked in under names of its own.
+pub(super) fn beside_malloc(seen: &ProcessConsultation) -> Option<(&'static str, u64)> {
+    let server = seen.heap.as_ref()?.other.as_ref().map(|(name, _)| name.as_str());
+    let is_known = is_glibcs(seen) || server == Some(Allocator::Faultless.name());
+    let much = seen.map.sum().rss_bytes.max(LEAST_RSS_BYTES).div_ceil(2);
+    let mut totals = seen.map.totals.iter().filter(|total| is_known && total.usage.rss_bytes >= much);
+    totals.find_map(|total| match total.kind {
+        Kind::Allocator(allocator) if allocator != Allocator::Faultless => {
+            Some((allocator.name(), total.usage.rss_bytes))
+        }
+        _ => None,
+    })
+}
+
+fn beside(seen: &ProcessConsultation) -> Option<Finding> {
+    let (name, bytes) = beside_malloc(seen)?;
+    let sentence = format!(
+        "{} of what is resident is of {name}, linked into the program or a library: what is free inside is not seen, nor need a preload reach it",
+        size(bytes)
+    );
+    Some(Finding::new(Concern::Residence, sentence))
 }
 
 fn served(seen: &ProcessConsultation) -> Option<Finding> {

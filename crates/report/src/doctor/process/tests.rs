@@ -170,10 +170,15 @@ fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
 
 /// A process with 2 MiB of a mapped file and 100 MiB to whose start a variable of the program's points.
 fn with_own_mapping() -> ProcessConsultation {
+    mostly(Kind::OwnMapping)
+}
+
+/// What is malloc's elsewhere is of this kind.
+fn mostly(kind: Kind) -> ProcessConsultation {
     let mut consultation = quiet(100, 2);
     let MapView { mappings, mut parts, .. } = consultation.map;
     for part in parts.iter_mut().filter(|part| part.kind == Kind::MainHeap) {
-        part.kind = Kind::OwnMapping;
+        part.kind = kind;
     }
     consultation.map = MapView::new("server (7)".into(), Some(7), mappings, parts);
     consultation

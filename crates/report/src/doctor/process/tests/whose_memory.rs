@@ -42,3 +42,19 @@ fn what_huge_pages_of_malloc_hold_is_not_said_to_be_in_use_and_beyond_every_sett
         "{text}"
     );
 }
+
+#[test]
+fn of_an_allocator_that_is_linked_into_a_library_the_verdict_says_that_its_inside_was_not_seen() {
+    let mut seen = mostly(Kind::Allocator(Allocator::Jemalloc));
+    let heap = seen.heap.as_mut().unwrap();
+    heap.walks = trapped();
+    heap.walks[0].total.holding.resident_bytes = MIB;
+    heap.walks[0].total.holding.whole_free_bytes = 0;
+    for other in [None, Some(("Faultless".into(), Regions::default()))] {
+        seen.heap.as_mut().unwrap().other = other;
+        let verdict = verdict_of(&seen);
+        assert!(verdict.ends_with("what jemalloc has free inside was not seen"), "{verdict}");
+        assert!(seen.text(None).contains("100 MiB of what is resident is of jemalloc, linked into"));
+        assert_eq!(line_of(&seen), None);
+    }
+}
