@@ -35,6 +35,54 @@ pub fn of_lost_blocks(recording: &MallocRecording) -> Vec<Holder> {
     holders(&recording.stacks, parts)
 }
 
+/// A function whose blocks lived when a stretch of looking ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outliving {
+    /// It, and those blocks.
+    pub holder: Holder,
+    /// The part of what it asked for that they are, from 0 to 1.
+    pub part: f64,
+}
+
+impl Outliving {
+    /// How much speaks for its keeping them.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        self.holder.bytes * self.part
+    }
+}
+
+/// How much speaks for a function's keeping what it asks for, of so many bytes that were not freed and all that it asked for: what lives
+/// shortly is among the survivors by chance alone.
+#[must_use]
+pub fn weight_of_kept(left_bytes: f64, all_bytes: f64) -> f64 {
+    left_bytes * part_of_kept(left_bytes, all_bytes)
+}
+
+fn part_of_kept(left_bytes: f64, all_bytes: f64) -> f64 {
+    if left_bytes < all_bytes { left_bytes / all_bytes } else { 1.0 }
+}
+
+/// The functions that asked for blocks which lived when a stretch of looking ended: those first that keep what they ask for, as a leak
+/// does, however little that is; estimated.
+#[must_use]
+pub fn of_outliving_blocks(recording: &MallocRecording) -> Vec<Outliving> {
+    let mut asked_for_bytes: BTreeMap<&str, f64> = BTreeMap::new();
+    for caller in &recording.callers {
+        let stack = recording.stacks.get(caller.stack as usize);
+        if let Some(function) = stack.and_then(|stack| blamed(stack)) {
+            *asked_for_bytes.entry(function).or_default() += caller.allocated.bytes;
+        }
+    }
+    let outliving = |holder: Holder| {
+        let all = asked_for_bytes.get(holder.function.as_str()).copied().unwrap_or_default();
+        Outliving { part: part_of_kept(holder.bytes, all), holder }
+    };
+    let mut all: Vec<Outliving> = of_lost_blocks(recording).into_iter().map(outliving).collect();
+    all.sort_by(|one, other| other.weight().total_cmp(&one.weight()));
+    all
+}
+
 /// The functions that held blocks when most lived, most bytes first; estimated.
 #[must_use]
 pub fn at_peak(recording: &MallocRecording) -> Vec<Holder> {

@@ -6,7 +6,7 @@ use faultless_records::malloc_event::MallocFunction;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 
 use super::blame::{blamed, caller_of};
-use super::holders::sort_by_weight;
+use super::holders::{sort_by_weight, weight_of_kept};
 
 /// One function and its blocks; all of it estimated.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,17 +21,21 @@ pub struct Customer {
     pub allocated: Estimate,
     /// Blocks of it that were there at the end.
     pub live: Estimate,
+    /// Blocks of it of which nobody knows what became of them.
+    pub unknown: Estimate,
     /// Average life of its freed blocks, in nanoseconds; none when none was freed.
     pub mean_life_ns: Option<f64>,
 }
 
-/// The functions that asked for memory: those first that hold much of what lives at the end, then by calls.
+/// The functions that asked for memory: those first that hold much of what lives at the end (or, where that is not known, that keep what
+/// they ask for), then by calls.
 #[must_use]
 pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
     #[derive(Default)]
     struct Sum<'recording> {
         allocated: Estimate,
         live: Estimate,
+        unknown: Estimate,
         freed: f64,
         life_sum_ns: f64,
         callers: BTreeMap<&'recording str, f64>,
@@ -43,6 +47,7 @@ pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
         let sum = sums.entry((function, caller.function)).or_default();
         sum.allocated.add_scaled(caller.allocated, 1.0);
         sum.live.add_scaled(caller.live, 1.0);
+        sum.unknown.add_scaled(caller.unknown, 1.0);
         sum.freed += caller.freed.count;
         sum.life_sum_ns += caller.life_sum_ns;
         if let Some(outer) = caller_of(stack, function) {
@@ -59,10 +64,14 @@ pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
         by,
         allocated: sum.allocated,
         live: sum.live,
+        unknown: sum.unknown,
         mean_life_ns: (sum.freed > 0.0).then(|| sum.life_sum_ns / sum.freed),
     };
     let mut customers: Vec<Customer> = sums.into_iter().map(customer).collect();
-    let held = |customer: &Customer| if recording.ends_are_known() { customer.live.bytes } else { 0.0 };
+    let held = |customer: &Customer| match recording.ends_are_known() {
+        true => customer.live.bytes,
+        false => weight_of_kept(customer.unknown.bytes, customer.allocated.bytes),
+    };
     sort_by_weight(&mut customers, held, |customer| customer.allocated.count);
     customers
 }

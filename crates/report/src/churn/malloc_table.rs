@@ -11,7 +11,7 @@ use faultless_records::malloc_recording::{
 };
 use faultless_records::quantity::{count, percent, seconds_of, several, size, span, whole};
 
-use super::holders::{asked_for, held, held_at_peak};
+use super::holders::{asked_for, asked_for_outliving, held, held_at_peak};
 use super::table::{bar, byte_rate, class_range, failure, life_quantile, more, rate};
 use crate::faults::table::shortened;
 use crate::plain::{fitted, plain, plain_subject};
@@ -188,15 +188,20 @@ fn unknown(recording: &MallocRecording) -> String {
         return String::new();
     }
     // The recorder has places for so many blocks; uprobes look for a while at a time.
-    let why = match recording.mechanism {
-        MallocMechanism::Recorder => "too many lived to follow them all, and neither figure has them",
-        MallocMechanism::Uprobes => "they lived when a stretch of looking ended",
+    let (why, who) = match recording.mechanism {
+        MallocMechanism::Recorder => (
+            "too many lived to follow them all, and neither figure has them",
+            asked_for(&holders::of_lost_blocks(recording), unknown.bytes),
+        ),
+        MallocMechanism::Uprobes => (
+            "they lived when a stretch of looking ended",
+            asked_for_outliving(&holders::of_outliving_blocks(recording), unknown.bytes),
+        ),
     };
     format!(
-        "What became of {} ({}) is not known: {why}.\n{}",
+        "What became of {} ({}) is not known: {why}.\n{who}",
         several(unknown.count.round() as u64, "block"),
         bytes(unknown.bytes),
-        asked_for(&holders::of_lost_blocks(recording), unknown.bytes)
     )
 }
 
