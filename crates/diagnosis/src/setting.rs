@@ -32,6 +32,9 @@ pub const DEFAULT_THRESHOLD_BYTES: u64 = 128 << 10;
 /// Source: `HEAP_MAX_SIZE / 2` in glibc's `malloc/arena.c`.
 pub const LARGEST_MMAP_THRESHOLD_BYTES: u64 = 32 << 20;
 
+/// Length and alignment of a heap of a thread's arena on 64-bit machines: `HEAP_MAX_SIZE` in glibc's `malloc/arena.c`.
+pub const ARENA_HEAP_BYTES: u64 = 64 << 20;
+
 /// A limit that malloc sets itself and `ld.so --list-tunables` does not tell, in some versions of glibc.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {

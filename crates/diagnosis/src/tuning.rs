@@ -4,6 +4,9 @@
 //! the *mmap threshold* are mapped and unmapped one by one; blocks below it lie in the heap, whose end is cut off when
 //! more than the *trim threshold* is free there. Setting either stops glibc from adapting both, so one alone may be
 //! without effect or do harm; that is why each half is tried by itself, too.
+//!
+//! A thread's arena consists of heaps of 64 MiB. It gives those behind the first back whatever the trim threshold is, unless the *top
+//! pad* is as large as a heap.
 
 use std::fmt::Write;
 
@@ -11,7 +14,7 @@ use faultless_records::glibc::MAPPED_OVERHEAD_BYTES;
 use faultless_records::heap_report::{HeapReport, LargeBin};
 use faultless_records::quantity::{range, several, size};
 
-use crate::setting::{DEFAULT_THRESHOLD_BYTES, LARGEST_MMAP_THRESHOLD_BYTES, Setting};
+use crate::setting::{ARENA_HEAP_BYTES, DEFAULT_THRESHOLD_BYTES, LARGEST_MMAP_THRESHOLD_BYTES, Setting};
 
 /// What is known of the program.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +101,8 @@ pub fn derive(evidence: &Evidence<'_>) -> Tuning {
             size(DEFAULT_THRESHOLD_BYTES)
         )),
     }
-    match needed_most(&trim_part) {
+    let has_heaps = reports().any(has_further_heaps);
+    match needed_most(&|report, churned| trim_part(report, churned, has_heaps)) {
         Some(part) => tuning.parts.push(part),
         None => tuning.remarks.push(format!(
             "trim half: left out, what comes and goes stays below glibc's {}",
@@ -147,7 +151,17 @@ fn mmap_part(churned: &[LargeBin]) -> Option<Part> {
     Some(Part { name: "mmap half only", settings: vec![setting], reason })
 }
 
-fn trim_part(report: &HeapReport, churned: &[LargeBin]) -> Option<Part> {
+/// Whether an arena of a thread may have more than one heap.
+fn has_further_heaps(report: &HeapReport) -> bool {
+    report.threads_peak > 1 && report.heap_peak_bytes > ARENA_HEAP_BYTES
+}
+
+/// What keeps the heaps of a thread's arena.
+fn pad() -> Setting {
+    Setting { variable: "MALLOC_TOP_PAD_", value: ARENA_HEAP_BYTES.to_string() }
+}
+
+fn trim_part(report: &HeapReport, churned: &[LargeBin], has_further_heaps: bool) -> Option<Part> {
     let large_bytes: u64 = churned.iter().map(|bin| bin.peak_live_bytes).sum();
     let amplitude_bytes = large_bytes + report.small_live_peak_bytes;
     if amplitude_bytes <= DEFAULT_THRESHOLD_BYTES {
@@ -164,8 +178,17 @@ fn trim_part(report: &HeapReport, churned: &[LargeBin]) -> Option<Part> {
         size(report.small_live_peak_bytes),
         size(threshold_bytes)
     );
-    let setting = Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: threshold_bytes.to_string() };
-    Some(Part { name: "trim half only", settings: vec![setting], reason })
+    let mut settings =
+        vec![Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: threshold_bytes.to_string() }];
+    if has_further_heaps {
+        settings.push(pad());
+        let _ = write!(
+            reason,
+            "; of threads' arenas a top pad of {} keeps the heaps behind the first",
+            size(ARENA_HEAP_BYTES)
+        );
+    }
+    Some(Part { name: "trim half only", settings, reason })
 }
 
 /// glibc makes up to eight arenas a processor, one a thread until then; memory freed in one is of no use to another.
@@ -186,6 +209,15 @@ fn arena_part(report: &HeapReport, processors: u64) -> Option<Part> {
 /// The program told nothing of its sizes: close both ways entirely, within what it was seen to hold.
 fn without_report(evidence: &Evidence<'_>) -> Tuning {
     let threshold_bytes = round_up(evidence.peak_rss_bytes.max(DEFAULT_THRESHOLD_BYTES));
+    let mut trim = Part {
+        name: "trim half only",
+        settings: vec![Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: threshold_bytes.to_string() }],
+        reason: format!("{} is above its peak RSS, so that free never cuts the heap", size(threshold_bytes)),
+    };
+    if evidence.peak_rss_bytes > ARENA_HEAP_BYTES {
+        trim.settings.push(pad());
+        trim.reason.push_str(", and threads' arenas, if there are any, keep the heaps behind their first");
+    }
     Tuning {
         parts: vec![
             Part {
@@ -193,11 +225,7 @@ fn without_report(evidence: &Evidence<'_>) -> Tuning {
                 settings: vec![Setting { variable: "MALLOC_MMAP_MAX_", value: "0".into() }],
                 reason: "the sizes are not known, so mapping single blocks is switched off".into(),
             },
-            Part {
-                name: "trim half only",
-                settings: vec![Setting { variable: "MALLOC_TRIM_THRESHOLD_", value: threshold_bytes.to_string() }],
-                reason: format!("{} is above its peak RSS, so that free never cuts the heap", size(threshold_bytes)),
-            },
+            trim,
         ],
         remarks: vec![
             "the observing run left no report of its largest process (it ended without running its exit handlers, as by a \
@@ -271,6 +299,33 @@ pub(crate) mod tests {
         let tuning = derived(&report);
         assert_eq!(shown(&tuning), ["MALLOC_TRIM_THRESHOLD_=52428800"]);
         assert!(tuning.remarks[0].starts_with("mmap half"));
+    }
+
+    #[test]
+    fn threads_with_more_than_a_heap_of_64_mib_keep_further_ones_by_the_top_pad() {
+        let of = |threads_peak, mib| {
+            let (small_live_peak_bytes, heap_peak_bytes) = (40 * MIB, mib * MIB);
+            let report =
+                HeapReport { small_live_peak_bytes, heap_peak_bytes, threads_peak, ..HeapReport::default() };
+            derived(&report)
+        };
+        let [trim, pad] = ["MALLOC_TRIM_THRESHOLD_=52428800", "MALLOC_TOP_PAD_=67108864"];
+        assert_eq!(shown(&of(2, 65)), [trim, pad]);
+        assert!(
+            of(2, 65).parts[0]
+                .reason
+                .ends_with("; of threads' arenas a top pad of 64 MiB keeps the heaps behind the first")
+        );
+        assert_eq!(shown(&of(1, 65)), [trim]);
+        assert_eq!(shown(&of(2, 64)), [trim]);
+        // A process that needs the pad and one that needs more of the other setting get both.
+        let [large, threads] = [
+            HeapReport { small_live_peak_bytes: 80 * MIB, threads_peak: 1, ..HeapReport::default() },
+            HeapReport { heap_peak_bytes: 65 * MIB, threads_peak: 2, ..HeapReport::default() },
+        ];
+        let both =
+            derive(&Evidence { report: Some(&large), others: &[threads], peak_rss_bytes: 0, processors: 2 });
+        assert_eq!(shown(&both), ["MALLOC_TRIM_THRESHOLD_=104857600", pad]);
     }
 
     #[test]
@@ -350,6 +405,9 @@ pub(crate) mod tests {
         let tuning =
             derive(&Evidence { report: None, others: &[], peak_rss_bytes: 10 * MIB + 1, processors: 2 });
         assert_eq!(shown(&tuning), ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=11534336"]);
+        let large =
+            derive(&Evidence { report: None, others: &[], peak_rss_bytes: 64 * MIB + 1, processors: 2 });
+        assert_eq!(shown(&large)[1..], ["MALLOC_TRIM_THRESHOLD_=68157440", "MALLOC_TOP_PAD_=67108864"]);
         let tiny = derive(&Evidence { report: None, others: &[], peak_rss_bytes: 0, processors: 2 });
         assert_eq!(shown(&tiny)[1], "MALLOC_TRIM_THRESHOLD_=131072", "no less than glibc's own");
     }

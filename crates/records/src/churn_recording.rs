@@ -159,6 +159,8 @@ pub enum Pattern {
     TopTrim,
     /// The same pages of a thread's arena are given back again.
     ArenaTrim,
+    /// A heap of a thread's arena is made and given back soon after.
+    ArenaHeap,
     /// The same pages, not of an arena of glibc, are given back again.
     Purge,
     /// A thread's stack is made and given back soon after.

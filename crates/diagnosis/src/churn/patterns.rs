@@ -6,12 +6,10 @@ use faultless_records::churn_recording::{Amount, Cycle, Pattern, class_of};
 use faultless_records::memory_call::Operation;
 
 use super::address_space::{AddressSpace, Ended, Mapping};
+use crate::setting::ARENA_HEAP_BYTES;
 
 /// What is made again, or given back, within this time counts as churn: nobody needs memory back for so short a time.
 const SOON_NS: u64 = 1_000_000_000;
-
-/// Length and alignment of the address range of a thread's arena: `HEAP_MAX_SIZE` in glibc's `malloc/arena.c`.
-const ARENA_BYTES: u64 = 64 << 20;
 
 /// How many places of purges, and mappings that were cut, are remembered in each process.
 const PLACES: usize = 1 << 16;
@@ -125,6 +123,15 @@ struct Cut {
     life_ns: u64,
 }
 
+/// Where the heap of a thread's arena that holds an address begins, and the mapping that it is.
+fn heap_at(space: &AddressSpace, address: u64) -> Option<(u64, Mapping)> {
+    let (start, end, mapping) = space.at(address)?;
+    let is_heap = mapping.origin == Operation::MapReserve
+        && start.is_multiple_of(ARENA_HEAP_BYTES)
+        && end - start == ARENA_HEAP_BYTES;
+    is_heap.then_some((start, mapping))
+}
+
 /// What one process gave back lately.
 #[derive(Debug, Clone, Default)]
 pub struct Lately {
@@ -133,6 +140,10 @@ pub struct Lately {
     stacks: Pool,
     /// What was above the heap's end; the last of it lies lowest, and is taken again first.
     trims: Pool,
+    /// What was accessible of heaps of threads' arenas.
+    heaps: Pool,
+    /// What is accessible of those that are there, by where they begin.
+    accessible: HashMap<u64, u64>,
     /// Mappings that go in pieces, by their birth.
     cut: HashMap<u64, Cut>,
     /// When pages were given back last, by their first address.
@@ -217,6 +228,32 @@ impl Lately {
         self.trims.take(cycles, bytes, time_ns);
     }
 
+    /// A range of addresses may be used from now on: so a heap of a thread's arena grows.
+    pub fn opened(
+        &mut self,
+        cycles: &mut Cycles,
+        space: &AddressSpace,
+        (start, bytes): (u64, u64),
+        time_ns: u64,
+    ) {
+        let Some((heap, _)) = heap_at(space, start) else { return };
+        make_room(&mut self.accessible, |_, _| false);
+        let accessible = self.accessible.entry(heap).or_default();
+        let now_bytes = (start - heap).saturating_add(bytes).min(ARENA_HEAP_BYTES).max(*accessible);
+        self.heaps.take(cycles, now_bytes - *accessible, time_ns);
+        *accessible = now_bytes;
+    }
+
+    /// A range of addresses is about to be unmapped, which may be a whole heap of a thread's arena.
+    pub fn closed(&mut self, space: &AddressSpace, (start, bytes): (u64, u64), time_ns: u64) {
+        let Some((heap, mapping)) = heap_at(space, start) else { return };
+        let accessible_bytes = self.accessible.remove(&heap).unwrap_or_default();
+        let life_ns = time_ns.saturating_sub(mapping.born_ns);
+        if (heap, ARENA_HEAP_BYTES) == (start, bytes) && mapping.is_own && life_ns <= SOON_NS {
+            self.heaps.give(Pattern::ArenaHeap, accessible_bytes, time_ns, Some(life_ns));
+        }
+    }
+
     /// Pages were given back without their addresses.
     pub fn purged(&mut self, cycles: &mut Cycles, space: &AddressSpace, range: (u64, u64), time_ns: u64) {
         let (start, bytes) = range;
@@ -233,13 +270,7 @@ impl Lately {
             Some((_, _, mapping)) if mapping.origin == Operation::MapStack => {
                 (Pattern::Stack, mapping.made_bytes)
             }
-            Some((first, end, mapping))
-                if mapping.origin == Operation::MapReserve
-                    && first.is_multiple_of(ARENA_BYTES)
-                    && end - first == ARENA_BYTES =>
-            {
-                (Pattern::ArenaTrim, bytes)
-            }
+            Some(_) if heap_at(space, start).is_some() => (Pattern::ArenaTrim, bytes),
             _ => (Pattern::Purge, bytes),
         };
         cycles.add(pattern, bytes, time_ns, gap_ns);

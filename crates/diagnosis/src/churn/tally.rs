@@ -1,10 +1,11 @@
 //! Adds calls up while they come in, in memory that depends on what the process has mapped, never on how long it runs.
 
+mod course;
+
 use std::collections::{BTreeMap, HashMap};
 
 use faultless_records::churn_recording::{
-    Amount, CallerSum, Chains, ChurnRecording, FORMAT, Lifetimes, OperationSum, TIMELINE_STEPS, Timeline,
-    class_of,
+    Amount, CallerSum, Chains, ChurnRecording, FORMAT, Lifetimes, OperationSum, Timeline, class_of,
 };
 use faultless_records::contents::Extent;
 use faultless_records::memory_call::{BREAK_GREW, CallKind, MemoryCall, MemoryEvent, Operation, TakenStack};
@@ -14,6 +15,7 @@ use super::blame::NOT_SEEN;
 use super::circumstances::Circumstances;
 use super::patterns::{Cycles, Lately};
 use crate::whole_numbers::WholeNumbers;
+use course::Course;
 
 /// Length of a timeline's steps at the beginning; they double when there are too many.
 const FIRST_STEP_NS: u64 = 1_000_000;
@@ -415,7 +417,7 @@ impl Tally {
     ) {
         // Taken out, so that sums and space may both be written.
         let mut space = std::mem::take(self.space(call.pid));
-        let [start, length, _, fourth, _] = call.arguments;
+        let [start, length, third, fourth, _] = call.arguments;
         let ended = match operation.kind() {
             CallKind::Mmap => {
                 if operation == Operation::MapPurge {
@@ -425,7 +427,10 @@ impl Tally {
                     Mapping { born_ns: time_ns, origin: operation, made_bytes: bytes, is_own: true, stack };
                 space.mappings.map(answer, bytes, mapping)
             }
-            CallKind::Munmap => space.mappings.unmap(start, bytes),
+            CallKind::Munmap => {
+                space.lately.closed(&space.mappings, (start, bytes), time_ns);
+                space.mappings.unmap(start, bytes)
+            }
             CallKind::Mremap if fourth & MREMAP_DONTUNMAP != 0 => {
                 let origin =
                     space.mappings.at(start).map_or(Operation::MapFile, |(_, _, mapping)| mapping.origin);
@@ -451,6 +456,10 @@ impl Tally {
                 space.lately.purged(&mut self.cycles, &space.mappings, (start, bytes), time_ns);
                 Vec::new()
             }
+            CallKind::Mprotect if third != PROT_NONE => {
+                space.lately.opened(&mut self.cycles, &space.mappings, (start, bytes), time_ns);
+                Vec::new()
+            }
             CallKind::Madvise | CallKind::Mprotect => Vec::new(),
         };
         for part in &ended {
@@ -470,28 +479,6 @@ impl Tally {
             let life_ns = time_ns.saturating_sub(part.mapping.born_ns);
             *lifetimes.by_life.entry(class_of(life_ns)).or_default() += 1;
         }
-    }
-}
-
-/// Adds to the step that the time is in; makes steps longer when there are too many.
-trait Course {
-    fn add(&mut self, time_ns: u64, returned_bytes: u64);
-}
-
-impl Course for Timeline {
-    fn add(&mut self, time_ns: u64, returned_bytes: u64) {
-        while time_ns / self.step_ns >= TIMELINE_STEPS as u64 {
-            self.step_ns = self.step_ns.saturating_mul(2);
-            for steps in [&mut self.calls, &mut self.returned_bytes] {
-                *steps = steps.chunks(2).map(|pair| pair.iter().sum()).collect();
-            }
-        }
-        let step = usize::try_from(time_ns / self.step_ns).unwrap_or(0);
-        for steps in [&mut self.calls, &mut self.returned_bytes] {
-            steps.resize(steps.len().max(step + 1), 0);
-        }
-        self.calls[step] += 1;
-        self.returned_bytes[step] = self.returned_bytes[step].saturating_add(returned_bytes);
     }
 }
 

@@ -70,7 +70,7 @@ pub fn findings(recording: &ChurnRecording) -> Vec<Finding> {
         return Vec::new();
     }
     use Pattern::*;
-    let patterns = [Mapping, Resize, Shared, TopTrim, ArenaTrim, Purge, Stack, MallocTrim];
+    let patterns = [Mapping, Resize, Shared, TopTrim, ArenaTrim, ArenaHeap, Purge, Stack, MallocTrim];
     let cycles = cycles_as_told(recording);
     let mut findings: Vec<Finding> = patterns
         .into_iter()
@@ -164,7 +164,9 @@ impl Finding {
     pub fn is_of_allocator(&self) -> bool {
         use Pattern::*;
         match self.pattern {
-            Mapping | Resize | TopTrim | ArenaTrim => self.part_of_malloc.is_none_or(|part| part > HALF),
+            Mapping | Resize | TopTrim | ArenaTrim | ArenaHeap => {
+                self.part_of_malloc.is_none_or(|part| part > HALF)
+            }
             Purge => self.part_of_malloc.is_some_and(|part| part > HALF),
             Shared | Stack | MallocTrim => false,
         }
@@ -173,28 +175,33 @@ impl Finding {
 
 /// The cycles by what they are told as.
 fn cycles_as_told(recording: &ChurnRecording) -> HashMap<Pattern, Vec<&Cycle>> {
-    let mut told: HashMap<Pattern, Pattern> = HashMap::new();
+    let mut told: HashMap<Pattern, Option<Pattern>> = HashMap::new();
     let mut cycles: HashMap<Pattern, Vec<&Cycle>> = HashMap::new();
     for cycle in &recording.cycles {
         let told = told.entry(cycle.pattern).or_insert_with(|| told_as(recording, cycle.pattern));
-        cycles.entry(*told).or_default().push(cycle);
+        if let Some(told) = told {
+            cycles.entry(*told).or_default().push(cycle);
+        }
     }
     cycles
 }
 
-/// What cycles of a pattern are told as: the chains tell more than the calls.
-fn told_as(recording: &ChurnRecording, pattern: Pattern) -> Pattern {
-    if !matches!(pattern, Pattern::TopTrim | Pattern::ArenaTrim | Pattern::Purge) {
-        return pattern;
+/// What cycles of a pattern are told as, if they are: the chains tell more than the calls.
+fn told_as(recording: &ChurnRecording, pattern: Pattern) -> Option<Pattern> {
+    use Pattern::{ArenaHeap, ArenaTrim, Purge, TopTrim};
+    if !matches!(pattern, TopTrim | ArenaTrim | ArenaHeap | Purge) {
+        return Some(pattern);
     }
     let makers = Makers::of(recording, operations(pattern));
+    // What others reserve may be as large, and begin, as a heap of an arena does.
+    let is_of_others = || makers.part_of_malloc().is_some_and(|part| part < HALF);
     match pattern {
-        _ if makers.part_of_trims() > HALF => Pattern::MallocTrim,
-        // What others reserve may be as large, and begin, as a heap of an arena does.
-        Pattern::ArenaTrim if makers.part_of_malloc().is_some_and(|part| part < HALF) => Pattern::Purge,
+        ArenaHeap => Some(ArenaHeap).filter(|_| !is_of_others()),
+        _ if makers.part_of_trims() > HALF => Some(Pattern::MallocTrim),
+        ArenaTrim if is_of_others() => Some(Purge),
         // Where a stack was mapped before the observation only the chains tell what it is.
-        Pattern::Purge if makers.part_of_thread_ends() >= NEARLY_ALL => Pattern::Stack,
-        other => other,
+        Purge if makers.part_of_thread_ends() >= NEARLY_ALL => Some(Pattern::Stack),
+        other => Some(other),
     }
 }
 
@@ -220,6 +227,7 @@ fn operations(pattern: Pattern) -> &'static [Operation] {
         Pattern::MallocTrim => {
             &[Operation::BreakTrim, Operation::AdviseDontneed, Operation::AdviseFree, Operation::AdviseRemove]
         }
+        Pattern::ArenaHeap => &[Operation::MapReserve],
         Pattern::Stack => &[Operation::MapStack],
     }
 }
@@ -246,6 +254,9 @@ fn sentence(finding: &Finding, part_of_malloc: Option<f64>) -> String {
         ),
         Pattern::ArenaTrim => format!(
             "the top of a thread's arena is given back, {pages} each time, and again {gap} later (trim threshold); {rate}"
+        ),
+        Pattern::ArenaHeap => format!(
+            "a thread's arena takes another heap of 64 MiB and gives it back {gap} later, up to {pages} of it used each time (top pad); {rate}"
         ),
         Pattern::Purge => {
             format!("the same pages are given back again and again, {pages} each time, every {gap}; {rate}")
@@ -305,6 +316,10 @@ fn remedy(pattern: Pattern, part_of_malloc: Option<f64>) -> &'static str {
         }
         Pattern::Mapping | Pattern::Resize | Pattern::TopTrim | Pattern::ArenaTrim => {
             "`faultless doctor -- CMD` tries the settings that stop it, and the allocator that does not need them"
+        }
+        Pattern::ArenaHeap => {
+            "no trim threshold stops it, MALLOC_TOP_PAD_=67108864 in its environment does; `faultless doctor -- CMD` tries that, and the \
+             allocator that does not need it"
         }
         Pattern::Purge => "let the allocator wait longer before it purges (its decay or purge delay)",
         Pattern::MallocTrim => {

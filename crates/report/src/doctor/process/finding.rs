@@ -401,11 +401,15 @@ fn served(seen: &ProcessConsultation) -> Option<Finding> {
 const SETTINGS: &str = "MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_, both above what comes and goes at once, stop it: in its \
                         environment when it starts";
 
+const PAD: &str = "MALLOC_TOP_PAD_=67108864 stops it: in its environment when it starts";
+
 fn of_thrash(found: thrash::Finding, seen: &ProcessConsultation) -> Finding {
     let activity = &seen.activity;
     let is_tried = found.is_of_allocator() && found.pattern != Pattern::Purge;
     let advice = match &seen.obstacle {
-        Some(_) if is_tried => is_glibcs(seen).then_some(SETTINGS),
+        Some(_) if is_tried && !is_glibcs(seen) => None,
+        Some(_) if found.pattern == Pattern::ArenaHeap => Some(PAD),
+        Some(_) if is_tried => Some(SETTINGS),
         _ => Some(found.remedy),
     };
     let waste = found.is_of_allocator().then(|| {

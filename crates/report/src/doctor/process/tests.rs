@@ -285,15 +285,18 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
 
 #[test]
 fn of_a_program_that_no_preload_reaches_nothing_is_advised_that_takes_one() {
-    let advice = |obstacle: Option<&str>, walks| {
+    let advice_on = |pattern, obstacle: Option<&str>, walks| {
         let mut consultation = quiet(100, 2);
-        consultation.churn = Some(thrashing());
+        let mut churn = thrashing();
+        churn.cycles.iter_mut().for_each(|cycle| cycle.pattern = pattern);
+        consultation.churn = Some(churn);
         consultation.obstacle = obstacle.map(String::from);
         consultation.heap.as_mut().unwrap().walks = walks;
         let findings = consultation.findings();
         let advice: Vec<String> = findings.into_iter().filter_map(|finding| finding.advice).collect();
         advice.join("\n")
     };
+    let advice = |obstacle, walks| advice_on(Pattern::Mapping, obstacle, walks);
     let reached = advice(None, trapped());
     assert!(
         reached.contains("faultless run -- CMD") && reached.contains("`faultless doctor -- CMD`"),
@@ -305,6 +308,8 @@ fn of_a_program_that_no_preload_reaches_nothing_is_advised_that_takes_one() {
         "{of_glibc}"
     );
     assert!(!of_glibc.contains("faultless"), "{of_glibc}");
+    let of_heaps = advice_on(Pattern::ArenaHeap, Some("it is linked statically"), trapped());
+    assert!(of_heaps.contains("MALLOC_TOP_PAD_=67108864") && !of_heaps.contains("faultless"), "{of_heaps}");
     assert_eq!(advice(Some("it is built for another C library"), Vec::new()), "");
 }
 

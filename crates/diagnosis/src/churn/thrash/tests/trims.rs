@@ -64,3 +64,36 @@ fn what_only_looks_like_an_arenas_heap_is_not_told_as_malloc_where_chains_tell_w
     assert_eq!(own.pattern, Pattern::Purge, "{}", own.sentence);
     assert!(own.remedy.starts_with("let it keep the pages longer"), "{}", own.remedy);
 }
+
+/// What is found of heaps of a thread's arena that are made, aligned, opened in two steps of 16 pages and given back, so many times, each
+/// time after so many nanoseconds.
+fn found_of_heaps(stack: &[&str], times: u64, life_ns: u64) -> Vec<Finding> {
+    let (made, heap) = (0x7f00_0100_0000, 0x7f00_0400_0000);
+    let mut program = Program::start();
+    program.stack = Some(TakenStack { index: 0, weight: 1 });
+    for _ in 0..times {
+        program.call(CallKind::Mmap, [0, 128 * MIB, 0, 0x4022, u64::MAX], made);
+        program.call(CallKind::Munmap, [made, heap - made, 0, 0, 0], 0);
+        program.call(CallKind::Munmap, [heap + 64 * MIB, 16 * MIB, 0, 0, 0], 0);
+        program.call(CallKind::Mprotect, [heap, 0x1_0000, 3, 0, 0], 0);
+        program.call(CallKind::Mprotect, [heap + 0x1_0000, 0x1_0000, 3, 0, 0], 0);
+        program.now_ns += life_ns;
+        program.call(CallKind::Munmap, [heap, 64 * MIB, 0, 0, 0], 0);
+    }
+    program.end(&[stack])
+}
+
+#[test]
+fn a_heap_that_an_arena_takes_and_gives_back_again_and_again_is_thrash_that_the_top_pad_stops() {
+    let malloc = ["mmap", "new_heap", "sysmalloc", "malloc", "request", "main"];
+    let [finding] = found_of_heaps(&malloc, 200, 1_920_000).try_into().unwrap();
+    assert_eq!((finding.pattern, finding.times, finding.pages_each), (Pattern::ArenaHeap, 199, 32.0));
+    let expected = "a thread's arena takes another heap of 64 MiB and gives it back 2.0 ms later, up to 32 pages of it used each time \
+                    (top pad); 496 times a second";
+    assert_eq!(finding.sentence, expected);
+    assert!(finding.is_of_allocator() && finding.remedy.contains("MALLOC_TOP_PAD_=67108864"));
+    let own = ["mmap", "Pool::reserve(unsigned long)", "main"];
+    assert_eq!(found_of_heaps(&own, 200, 1_920_000), [], "addresses that others reserve");
+    assert_eq!(found_of_heaps(&malloc, 50, 1_920_000), [], "1,600 pages");
+    assert_eq!(found_of_heaps(&malloc, 200, 1_100_000_000), [], "seldom");
+}
