@@ -46,7 +46,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     // What could not be seen is said in the end.
     let heap_before = heap::process::look(&process, Manner::Running).ok();
     let before = Reading::of(&process)?;
-    let observed = observe(pid, limit, signals, &mut remarks);
+    let observed = observe(&process, limit, signals, &mut remarks);
     let after = Reading::of(&process)?;
     // Else the recording has it among its remarks.
     if observed.faults.is_none() {
@@ -76,6 +76,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         trapped_before_bytes: heap_before.as_ref().and_then(HeapView::trapped_bytes),
         malloc_before_bytes: heap_before.as_ref().and_then(HeapView::resident_bytes),
         churn: observed.churn,
+        faults_beside_calls: observed.faults_beside_calls,
         faults: observed.faults,
         remarks,
     };
@@ -90,18 +91,23 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
 #[derive(Default)]
 struct Observed {
     churn: Option<ChurnRecording>,
+    /// Page faults without I/O a second while its calls were looked at.
+    faults_beside_calls: Option<f64>,
     faults: Option<FaultRecording>,
 }
 
 /// Half of the time for the calls, half for the faults: each instrument needs the signals for itself.
-fn observe(pid: i32, limit: Duration, signals: &Signals, remarks: &mut Vec<String>) -> Observed {
-    let half = limit / 2;
+fn observe(process: &Process, limit: Duration, signals: &Signals, remarks: &mut Vec<String>) -> Observed {
+    let (pid, half) = (process.pid(), limit / 2);
     let mut observed = Observed::default();
     let begun = Instant::now();
+    let before = Reading::of(process).ok();
     match churn::kernel::look(&of_churn(pid, half), signals) {
         Ok(recording) => {
             remarks.extend(kept_from_us(&recording));
             observed.churn = Some(recording);
+            let meanwhile = before.zip(Reading::of(process).ok()).map(|(before, after)| after.since(&before));
+            observed.faults_beside_calls = meanwhile.map(|meanwhile| meanwhile.minor_faults_per_second());
         }
         Err(failure) => remarks.push(unseen("what it gives back to the kernel and takes again", failure)),
     }

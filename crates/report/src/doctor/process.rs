@@ -1,19 +1,19 @@
 //! The report of `faultless doctor --pid`: what a running process holds and does, what of it is its allocator's, what to do.
 
+mod cause;
 mod finding;
 mod json;
+mod memory_limit;
 
 use std::fmt::Write;
 
-use faultless_diagnosis::churn::makers::part_returned_by_others;
-use faultless_diagnosis::churn::thrash;
 use faultless_records::allocator::Allocator;
-use faultless_records::churn_recording::{ChurnRecording, Mechanism, Pattern};
+use faultless_records::churn_recording::{ChurnRecording, Mechanism};
 use faultless_records::fault_recording::FaultRecording;
-use faultless_records::memory_call::Operation;
 use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
+use cause::Cause;
 pub use finding::{Concern, Finding};
 pub use json::json;
 
@@ -66,6 +66,17 @@ impl Activity {
         kept > 0 && kept as f64 >= MOST * faults as f64 * PAGE_BYTES as f64
     }
 
+    /// Page faults without I/O, each second.
+    #[must_use]
+    pub fn minor_faults_per_second(&self) -> f64 {
+        self.per_second(self.minor_faults)
+    }
+
+    /// Whether it waits for so much I/O that it matters.
+    fn has_many_major_faults(&self) -> bool {
+        self.per_second(self.major_faults) >= LEAST_MAJOR_FAULTS_PER_SECOND
+    }
+
     /// So many of something, each second.
     fn per_second(&self, number: u64) -> f64 {
         if self.seconds > 0.0 { number as f64 / self.seconds } else { 0.0 }
@@ -92,6 +103,9 @@ const BUSY_PART: f64 = 0.1;
 
 /// From this part on something is most of a whole.
 const MOST: f64 = 0.75;
+
+/// A fault that needs I/O takes 0.1 to 10 ms.
+const LEAST_MAJOR_FAULTS_PER_SECOND: f64 = 10.0;
 
 /// Of less processor time no parts are told: it is counted in ticks of 10 ms.
 const LEAST_PROCESSOR_S: f64 = 0.1;
@@ -133,6 +147,8 @@ pub struct ProcessConsultation {
     pub malloc_before_bytes: Option<u64>,
     /// How it takes memory from the kernel and gives it back; none where that could not be seen.
     pub churn: Option<ChurnRecording>,
+    /// Page faults without I/O a second while that was looked at; none where it was not.
+    pub faults_beside_calls: Option<f64>,
     /// Its page faults; none where they could not be seen.
     pub faults: Option<FaultRecording>,
     /// What was not seen, and what would show it.
@@ -179,28 +195,7 @@ impl ProcessConsultation {
             return format!("its allocator wastes {}{below}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
-            return match self.cause_of_faults(has(Concern::Thrash)) {
-                Cause::Growth => {
-                    "its allocator is not the cause of its page faults: most of them bring in what it grows by"
-                }
-                Cause::NotSeen => "its page faults cost time; whether its allocator causes them was not seen",
-                Cause::Others => {
-                    "its allocator is not seen to cause its page faults: what is given back and taken again is not its doing, as far as \
-                     call chains tell"
-                }
-                Cause::TooRare => {
-                    "its page faults cost time, and memory is given back and taken again, but too seldom in this time to tell whose it \
-                     is: a longer one (--for 1m) does"
-                }
-                Cause::Later => {
-                    "its page faults cost time, and memory is given back to the kernel: whether it is taken again more than a second \
-                     later was not seen"
-                }
-                Cause::Nothing => {
-                    "its allocator is not the cause of its page faults: no memory without a file is given back and soon taken again"
-                }
-            }
-            .into();
+            return self.cause_of_faults(has(Concern::Thrash)).verdict().into();
         }
         if has(Concern::Trapped) {
             return "what is free in its malloc now was in use before: whether it is wanted again a longer look tells (--for 1m)"
@@ -257,22 +252,6 @@ impl ProcessConsultation {
         self.churn.as_ref().is_some_and(is_whole)
     }
 
-    /// What it is that it faults for, no waste of its allocator's having been found.
-    fn cause_of_faults(&self, has_thrash: bool) -> Cause {
-        let is_by_others = || self.churn.as_ref().is_some_and(|churn| part_returned_by_others(churn) >= MOST);
-        match self.are_calls_seen() {
-            true if has_thrash => Cause::Others,
-            _ if self.activity.faults_for_growth() => Cause::Growth,
-            false => Cause::NotSeen,
-            true if (self.is_thrash_too_rare() || self.is_much_given_back()) && is_by_others() => {
-                Cause::Others
-            }
-            true if self.is_thrash_too_rare() => Cause::TooRare,
-            true if self.is_much_given_back() => Cause::Later,
-            true => Cause::Nothing,
-        }
-    }
-
     /// The allocator that has, or may have, much of its memory, and of whose inside nothing is seen.
     fn closed_allocator(&self) -> Option<&str> {
         let heap = self.heap.as_ref()?;
@@ -280,35 +259,6 @@ impl ProcessConsultation {
         let is_closed = heap.faultless.is_none() && name != Allocator::Faultless.name();
         let has_much = finding::is_much_mallocs(self) || finding::is_much_in_doubt(self);
         (is_closed && has_much).then_some(name.as_str())
-    }
-
-    /// Whether memory comes and goes that may be what faults, and not often enough in this time to be told as thrash.
-    fn is_thrash_too_rare(&self) -> bool {
-        let Some(churn) = &self.churn else { return false };
-        let again = churn.cycles.iter().filter(|cycle| cycle.pattern != Pattern::Stack);
-        let bytes = again.map(|cycle| cycle.amount.bytes).sum();
-        self.part_of_faults(churn, bytes) > 0.1 && thrash::findings(churn).is_empty()
-    }
-
-    /// Whether so much memory goes back that it may be a fifth of what faults, in phases that are longer than what is told as thrash.
-    fn is_much_given_back(&self) -> bool {
-        use Operation::{MapFile, MapReserve, MapStack, Protect, Unmap};
-        let Some(churn) = &self.churn else { return false };
-        let bytes_of = |operations: &[Operation]| {
-            let sums = operations.iter().filter_map(|operation| churn.operations.get(operation));
-            sums.map(|sum| sum.amount.bytes).sum::<u64>()
-        };
-        // Of what is unmapped files bring in no memory, of stacks little is touched, and of reserves no more than was made accessible.
-        let reserved = bytes_of(&[MapReserve]).saturating_sub(bytes_of(&[Protect]));
-        let untouched = bytes_of(&[MapFile, MapStack]).saturating_add(reserved);
-        let untouched_unmapped = untouched.min(bytes_of(&[Unmap]));
-        self.part_of_faults(churn, churn.bytes_given_back().saturating_sub(untouched_unmapped)) > 0.2
-    }
-
-    /// So many bytes, which were seen while its calls were, as a part of what its page faults brought in meanwhile.
-    fn part_of_faults(&self, churn: &ChurnRecording, bytes: u64) -> f64 {
-        let faults = self.activity.per_second(self.activity.minor_faults) * churn.observed_s();
-        bytes as f64 / PAGE_BYTES as f64 / faults.max(1.0)
     }
 
     /// Commands that tell more of what was found.
@@ -412,30 +362,6 @@ impl ProcessConsultation {
         let lines: Vec<String> =
             self.remarks.iter().map(|remark| format!("Not seen: {}\n", plain(remark))).collect();
         if lines.is_empty() { String::new() } else { lines.concat() + "\n" }
-    }
-}
-
-/// What a process faults for, where its allocator is not seen to waste anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// Memory that stays.
-    Growth,
-    /// What others than malloc give back and take again.
-    Others,
-    /// Not seen: what goes back.
-    NotSeen,
-    /// Memory that comes and goes too seldom to tell whose it is.
-    TooRare,
-    /// Memory that goes back, and may be wanted again later than was looked for.
-    Later,
-    /// Nothing that goes back.
-    Nothing,
-}
-
-impl Cause {
-    /// Whether it may be its allocator all the same.
-    fn is_open(self) -> bool {
-        matches!(self, Self::NotSeen | Self::TooRare | Self::Later)
     }
 }
 

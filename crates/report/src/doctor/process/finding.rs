@@ -12,7 +12,7 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
-use super::{Activity, ProcessConsultation};
+use super::{Activity, Cause, ProcessConsultation, memory_limit};
 use crate::faults::answer;
 use crate::heap::remedy::{SHARED, remedy};
 use crate::heap::{FaultlessHeap, HeapView};
@@ -99,7 +99,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(concern: Concern, sentence: String) -> Self {
+    pub(super) fn new(concern: Concern, sentence: String) -> Self {
         Self { concern, sentence, advice: None, waste: None, instruments: concern.instruments() }
     }
 
@@ -117,7 +117,7 @@ impl Finding {
 const LEAST_TRAPPED_BYTES: u64 = 4 << 20;
 /// In a smaller process it does not matter whose the memory is.
 const LEAST_RSS_BYTES: u64 = 16 << 20;
-const NOTABLE_PART: u64 = 10;
+pub(super) const NOTABLE_PART: u64 = 10;
 /// From this part of what is resident on what nothing is known of decides whose most of it is.
 const MUCH_UNKNOWN: f64 = 0.5;
 /// What a page fault takes, in seconds, at least and at most: in the virtual machines that the figures of this project are from, 1.6 to
@@ -129,8 +129,6 @@ const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
 const LEAST_FAULTS_PER_PROCESSOR_S: f64 = 20_000.0;
 /// but of fewer a second than this no processor notices anything: a fifth of a percent at most.
 const LEAST_OWN_FAULTS_PER_SECOND: f64 = 1000.0;
-/// One that needs I/O takes 0.1 to 10 ms.
-const LEAST_MAJOR_FAULTS_PER_SECOND: f64 = 10.0;
 /// What it grew by less, or by less than a hundredth, may be chance.
 const LEAST_GROWTH_BYTES: u64 = 1 << 20;
 const GROWTH_PART: u64 = 100;
@@ -138,7 +136,7 @@ const GROWTH_PART: u64 = 100;
 /// All that was found.
 pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(memory_limit(seen));
+    findings.extend(memory_limit::of(seen));
     let near_limit = foot::near_most_mappings(&seen.map);
     findings.extend(near_limit.lines().map(|line| Finding::new(Concern::MappingLimit, line.to_owned())));
     findings.extend(swap(seen));
@@ -156,26 +154,6 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     findings.extend(page_faults(seen));
     findings.extend(growth(seen));
     findings
-}
-
-fn memory_limit(seen: &ProcessConsultation) -> Option<Finding> {
-    let group = seen.map.group.as_ref()?;
-    let limit = group.limit_bytes.filter(|bytes| *bytes > 0)?;
-    // The kernel drops files from memory before it ends a process, but those that are nowhere else.
-    let held = group
-        .anonymous_bytes
-        .map_or(group.usage_bytes, |anonymous| anonymous.saturating_add(group.shared_bytes.unwrap_or(0)));
-    (held >= limit / NOTABLE_PART * (NOTABLE_PART - 1)).then(|| {
-        let part = percent(held as f64 / limit as f64);
-        Finding::new(
-            Concern::MemoryLimit,
-            format!(
-                "its control group {} may use {}, and {part} of that is memory that the kernel cannot drop: at the limit it swaps, if it may, and else ends a process",
-                group.path,
-                size(limit)
-            ),
-        )
-    })
 }
 
 fn swap(seen: &ProcessConsultation) -> Option<Finding> {
@@ -414,7 +392,7 @@ fn of_thrash(found: thrash::Finding, seen: &ProcessConsultation) -> Finding {
     };
     let waste = found.is_of_allocator().then(|| {
         // What is given back need not have been touched: it costs no more faults than there are.
-        let faults = found.pages_per_second.min(activity.per_second(activity.minor_faults)).round() as u64;
+        let faults = found.pages_per_second.min(activity.minor_faults_per_second()).round() as u64;
         match faults {
             // It takes one call to give back and one to take again.
             0 => {
@@ -428,14 +406,13 @@ fn of_thrash(found: thrash::Finding, seen: &ProcessConsultation) -> Finding {
 
 fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
     let activity = &seen.activity;
-    let per_second = activity.per_second(activity.minor_faults);
+    let per_second = activity.minor_faults_per_second();
     let is_much_of_its_own = per_second >= LEAST_OWN_FAULTS_PER_SECOND
         && activity
             .processor_s()
             .is_some_and(|time| activity.minor_faults as f64 >= LEAST_FAULTS_PER_PROCESSOR_S * time);
-    let is_many = per_second >= LEAST_FAULTS_PER_SECOND
-        || is_much_of_its_own
-        || activity.per_second(activity.major_faults) >= LEAST_MAJOR_FAULTS_PER_SECOND;
+    let is_many =
+        per_second >= LEAST_FAULTS_PER_SECOND || is_much_of_its_own || activity.has_many_major_faults();
     if !is_many {
         return None;
     }
@@ -452,7 +429,18 @@ fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
         };
         format!("{} page faults a second{few}", whole(all_per_second))
     });
-    Some(Finding::new(Concern::Faults, sentence + &part_of_time(activity)))
+    let mut found = Finding::new(Concern::Faults, sentence + &part_of_time(activity));
+    let has_thrash = seen.churn.as_ref().is_some_and(|churn| !thrash::findings(churn).is_empty());
+    let is_of_forks = seen.cause_of_faults(has_thrash) == Cause::Forks;
+    if let Some(churn) = seen.churn.as_ref().filter(|_| is_of_forks) {
+        found.advice = Some(format!(
+            "it started {} in {} s: after a fork each page that it writes is copied, by a fault, until the other process has ended or \
+             has become another program; vfork and posix_spawn copy none",
+            several(seen.started(), "process"),
+            seconds_of(churn.observed_s())
+        ));
+    }
+    Some(found)
 }
 
 /// What the faults without I/O take of the process's processor time, which is no more than what it spent in the kernel.

@@ -9,6 +9,7 @@ use faultless_diagnosis::classification::kind::Kind;
 use faultless_diagnosis::classification::{Sight, classify};
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
 use faultless_records::cgroup::{MemoryGroup, Version};
+use faultless_records::churn_recording::Pattern;
 use faultless_records::mappings;
 use faultless_records::memory_call::{CallKind, MemoryCall, MemoryEvent, TakenStack};
 
@@ -21,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// A process with so many MiB of the main heap and of a mapped file, in which nothing happens.
 fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
     let smaps = format!(
-        "10000-{:x} rw-p 00000000 00:00 0 [heap]\nRss: {} kB\n\
+        "10000-{:x} rw-p 00000000 00:00 0 [heap]\nRss: {} kB\nAnonymous: {1} kB\n\
          7f0000000000-{:x} r--p 00000000 08:01 7 /srv/data\nRss: {} kB\n",
         0x10000 + heap_mib * MIB,
         heap_mib << 10,
@@ -67,6 +68,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         trapped_before_bytes: None,
         malloc_before_bytes: None,
         churn: Some(seen(Mechanism::Tracepoints)),
+        faults_beside_calls: None,
         faults: None,
         remarks: Vec::new(),
     }

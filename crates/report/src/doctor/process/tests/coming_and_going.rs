@@ -51,6 +51,87 @@ fn page_faults_that_bring_in_what_stays_are_not_the_allocators() {
     assert!(of_kinds(1, 0).starts_with("its page faults cost time"), "files");
 }
 
+#[test]
+fn a_control_group_whose_files_do_not_fit_beside_its_memory_is_named() {
+    let of = |usage_mib: u64, major_faults| {
+        let mut seen = quiet(40, 12);
+        seen.map.group = Some(MemoryGroup {
+            version: Version::One,
+            path: "/shop".into(),
+            limit_bytes: Some(60 * MIB),
+            usage_bytes: usage_mib * MIB,
+            anonymous_bytes: Some(40 * MIB),
+            file_bytes: Some((usage_mib - 40) * MIB),
+            shared_bytes: Some(MIB),
+        });
+        seen.activity.major_faults = major_faults;
+        let findings = seen.findings();
+        findings
+            .into_iter()
+            .find(|finding| finding.concern == Concern::MemoryLimit)
+            .map(|found| found.sentence)
+    };
+    let says = "its control group /shop may use 60 MiB, and uses 98.3 % of that, 18 MiB of it pages of files: the kernel drops some of \
+                these for each new one, and major faults read them again";
+    assert_eq!(of(59, 100).as_deref(), Some(says));
+    assert_eq!(of(59, 99), None, "fewer than ten a second: the page cache fills what there is");
+    assert_eq!(of(50, 100), None, "there is room");
+}
+
+#[test]
+fn of_faults_of_a_phase_whose_end_or_beginning_was_not_seen_the_allocator_is_not_acquitted() {
+    let of = |faults_beside_calls, grown_mib: u64, end_mib: u64| {
+        let mut tally = Tally::begin(0);
+        for end in [0x100_0000, 0x100_0000 + end_mib * MIB] {
+            let (kind, arguments, result) = (CallKind::Brk, [end, 0, 0, 0, 0], Ok(end));
+            let call = MemoryCall { time_ns: 1, pid: 7, tid: 7, kind, arguments, result, stack: None };
+            tally.take(&MemoryEvent::Call(call));
+        }
+        let churn = Some(tallied(tally, Mechanism::Tracepoints));
+        let activity = quiet(900, 2).activity;
+        let rss_before_bytes = activity.rss_after_bytes - grown_mib * MIB;
+        // 800 MiB.
+        let activity = Activity { minor_faults: 204_800, rss_before_bytes, ..activity };
+        let seen = ProcessConsultation { activity, churn, faults_beside_calls, ..quiet(900, 2) };
+        (verdict_of(&seen), line_of(&seen).is_some())
+    };
+    let phases = |beside, grown_mib, end_mib| {
+        let (verdict, has_line) = of(beside, grown_mib, end_mib);
+        assert_eq!(verdict.contains("come in phases"), has_line, "{verdict}");
+        has_line
+    };
+    assert!(phases(Some(10_000.0), 0, 0), "while it was not looked");
+    assert!(!phases(Some(20_480.0), 0, 0), "all the time");
+    assert!(phases(Some(20_480.0), 20, 300), "it took 300 MiB of 400 and has them no more");
+    assert!(!phases(Some(20_480.0), 200, 300), "it has most of them");
+    assert!(!phases(Some(20_480.0), 0, 100), "others than these");
+    assert!(!phases(None, 0, 300), "as far as is known");
+}
+
+#[test]
+fn faults_of_a_process_that_forks_are_said_to_copy_pages_where_it_has_so_many() {
+    let of = |forks, heap_mib| {
+        let mut tally = Tally::begin(0);
+        tally.attach(7);
+        (0..forks).for_each(|number| tally.take(&MemoryEvent::Fork { parent: 7, child: 100 + number }));
+        let churn = Some(tallied(tally, Mechanism::Tracepoints));
+        // 102,400 of the calls' half: 400 MiB.
+        let activity = Activity { minor_faults: 204_800, ..quiet(heap_mib, 2).activity };
+        let seen = ProcessConsultation { activity, churn, ..quiet(heap_mib, 2) };
+        let findings = seen.findings();
+        let faults = findings.iter().find(|finding| finding.concern == Concern::Faults).unwrap();
+        (seen.verdict(&findings), faults.advice.clone().unwrap_or_default())
+    };
+    let (verdict, advice) = of(25, 10);
+    assert!(verdict.ends_with("they may copy the pages that it shares with what it forks"), "{verdict}");
+    assert!(advice.starts_with("it started 25 processes in 5.00 s: after a fork each page"), "{advice}");
+    for (forks, heap_mib) in [(0, 900), (19, 10)] {
+        let (verdict, advice) = of(forks, heap_mib);
+        assert!(verdict.ends_with("given back and soon taken again"), "{verdict}");
+        assert_eq!(advice, "");
+    }
+}
+
 /// What V8 does so many times: it reserves addresses, makes them accessible, and unmaps them when all in them is garbage. .NET maps
 /// addresses without access over them.
 fn reserved_and_given_back(turns: u64, is_unmapped: bool) -> Tally {
