@@ -291,6 +291,7 @@ impl Reading {
             rss_before_bytes: before.rss_bytes,
             rss_after_bytes: self.rss_bytes,
             peak_rss_bytes: self.peak_rss_bytes,
+            peak_rss_before_bytes: before.peak_rss_bytes,
             anonymous_growth_bytes: growth(self.anonymous_bytes, before.anonymous_bytes),
             shared_growth_bytes: growth(self.shared_bytes, before.shared_bytes),
             threads: self.threads,

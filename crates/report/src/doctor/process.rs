@@ -35,6 +35,8 @@ pub struct Activity {
     pub rss_after_bytes: u64,
     /// The most it ever had resident (`VmHWM`), where that is known.
     pub peak_rss_bytes: Option<u64>,
+    /// The same at the beginning.
+    pub peak_rss_before_bytes: Option<u64>,
     /// By how much its anonymous memory grew, in resident bytes; none where that is not known.
     pub anonymous_growth_bytes: Option<u64>,
     /// The same of shared memory without a file.
@@ -55,6 +57,12 @@ impl Activity {
     /// By how much it grew, in resident bytes.
     fn growth_bytes(&self) -> u64 {
         self.rss_after_bytes.saturating_sub(self.rss_before_bytes)
+    }
+
+    /// Whether it grew, if it did, to what it had been before, or a hundredth more.
+    fn was_as_large(&self) -> bool {
+        let most = self.peak_rss_before_bytes.map(|peak| peak.saturating_add(peak / GROWTH_PART));
+        most.is_some_and(|most| self.rss_after_bytes <= most)
     }
 
     /// Whether most of what its page faults brought in stays. Of files one fault may map many pages.
@@ -106,6 +114,9 @@ const MOST: f64 = 0.75;
 
 /// A fault that needs I/O takes 0.1 to 10 ms.
 const LEAST_MAJOR_FAULTS_PER_SECOND: f64 = 10.0;
+
+/// What it grew by less than a hundredth may be chance.
+const GROWTH_PART: u64 = 100;
 
 /// Of less processor time no parts are told: it is counted in ticks of 10 ms.
 const LEAST_PROCESSOR_S: f64 = 0.1;

@@ -74,7 +74,7 @@ impl ProcessConsultation {
         let is_by_others = || self.churn.as_ref().is_some_and(|churn| part_returned_by_others(churn) >= MOST);
         match self.are_calls_seen() {
             true if has_thrash => Cause::Others,
-            _ if self.activity.faults_for_growth() => Cause::Growth,
+            _ if self.activity.faults_for_growth() && !self.activity.was_as_large() => Cause::Growth,
             false => Cause::NotSeen,
             true if (self.is_thrash_too_rare() || self.is_much_given_back()) && is_by_others() => {
                 Cause::Others
@@ -110,15 +110,16 @@ impl ProcessConsultation {
         self.part_of_faults(churn, churn.bytes_given_back().saturating_sub(untouched_unmapped)) > 0.2
     }
 
-    /// Whether its page faults came while its calls were not looked at, or half of them then brought in what it took from the kernel and
-    /// had not kept in the end.
+    /// Whether its page faults brought in what it had had before, or came while its calls were not looked at, or half of them then brought
+    /// in what it took from the kernel and had not kept in the end.
     fn is_in_phases(&self) -> bool {
         use Operation::{BreakGrow, MapAnonymous};
         let (Some(churn), Some(meanwhile)) = (&self.churn, self.faults_beside_calls) else { return false };
         let taken = [BreakGrow, MapAnonymous].iter().filter_map(|operation| churn.operations.get(operation));
         let taken_bytes: u64 = taken.map(|sum| sum.amount.bytes).sum();
         let brought_in_bytes = meanwhile * churn.observed_s() * PAGE_BYTES as f64;
-        meanwhile < self.activity.minor_faults_per_second() / 2.0
+        self.activity.faults_for_growth()
+            || meanwhile < self.activity.minor_faults_per_second() / 2.0
             || (taken_bytes as f64 > brought_in_bytes / 2.0 && self.activity.growth_bytes() < taken_bytes / 2)
     }
 

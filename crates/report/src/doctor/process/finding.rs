@@ -12,7 +12,7 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
-use super::{Activity, Cause, ProcessConsultation, memory_limit};
+use super::{Activity, Cause, GROWTH_PART, ProcessConsultation, memory_limit};
 use crate::faults::answer;
 use crate::heap::remedy::{SHARED, remedy};
 use crate::heap::{FaultlessHeap, HeapView};
@@ -129,9 +129,8 @@ const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
 const LEAST_FAULTS_PER_PROCESSOR_S: f64 = 20_000.0;
 /// but of fewer a second than this no processor notices anything: a fifth of a percent at most.
 const LEAST_OWN_FAULTS_PER_SECOND: f64 = 1000.0;
-/// What it grew by less, or by less than a hundredth, may be chance.
+/// What it grew by less may be chance.
 const LEAST_GROWTH_BYTES: u64 = 1 << 20;
-const GROWTH_PART: u64 = 100;
 
 /// All that was found.
 pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
@@ -460,6 +459,9 @@ fn growth(seen: &ProcessConsultation) -> Option<Finding> {
         return None;
     }
     let mut sentence = format!("it grew by {} in these {} s", size(grown), seconds_of(activity.seconds));
+    if activity.was_as_large() {
+        sentence += ", to what it had been before";
+    }
     if let Some(anonymous) = activity.anonymous_growth_bytes.filter(|bytes| *bytes < grown / 2) {
         sentence += &format!(", {} of it files and shared memory", size(grown - anonymous));
         return Some(

@@ -52,6 +52,29 @@ fn page_faults_that_bring_in_what_stays_are_not_the_allocators() {
 }
 
 #[test]
+fn growth_to_what_it_had_been_before_is_said_to_be_that_and_acquits_nobody() {
+    let of = |peak_before_mib: u64| {
+        let activity = quiet(900, 2).activity;
+        let activity = Activity {
+            minor_faults: 204_800,
+            rss_before_bytes: activity.rss_after_bytes - 700 * MIB,
+            peak_rss_before_bytes: Some(peak_before_mib * MIB),
+            ..activity
+        };
+        let faults_beside_calls = Some(20_480.0);
+        let seen = ProcessConsultation { activity, faults_beside_calls, ..quiet(900, 2) };
+        (
+            verdict_of(&seen),
+            seen.text(None).contains("it grew by 700 MiB in these 10.00 s, to what it had been before"),
+        )
+    };
+    let (verdict, is_said) = of(900);
+    assert!(verdict.contains("come in phases") && is_said, "{verdict}");
+    let (verdict, is_said) = of(890);
+    assert!(verdict.ends_with("most of them bring in what it grows by") && !is_said, "{verdict}");
+}
+
+#[test]
 fn a_control_group_whose_files_do_not_fit_beside_its_memory_is_named() {
     let of = |usage_mib: u64, major_faults| {
         let mut seen = quiet(40, 12);
