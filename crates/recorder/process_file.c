@@ -105,6 +105,17 @@ static int open_to_us(void *memory, uint64_t bytes)
     return mprotect(memory, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
+/*
+ * Room in the file for what is accessible already. Some file systems have no call for that (ext3, NFS before 4.2), and
+ * after chroot or setuid there is no descriptor: then through memory, which refuses on a full disk, too.
+ */
+static int make_room_for(uint8_t *memory, uint64_t bytes, int file, uint64_t at)
+{
+    if (file >= 0 && make_room(file, at, bytes))
+        return 1;
+    return (file < 0 || errno == EOPNOTSUPP) && madvise(memory, bytes, MADV_POPULATE_WRITE) == 0;
+}
+
 /* The new file, in memory. Room is made for one ring now and for the others when they are needed. */
 static uint8_t *map_file(void)
 {
@@ -113,13 +124,14 @@ static uint8_t *map_file(void)
     int file = open_file(rings_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
     if (file < 0)
         return MAP_FAILED;
-    if (syscall(SYS_ftruncate, file, FILE_BYTES) == 0 && make_room(file, 0, first_bytes))
+    if (syscall(SYS_ftruncate, file, FILE_BYTES) == 0)
         memory = mmap(NULL, FILE_BYTES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
-    close_file(file);
-    if (memory != MAP_FAILED && !open_to_us(memory, first_bytes)) {
+    if (memory != MAP_FAILED &&
+        !(open_to_us(memory, first_bytes) && make_room_for(memory, first_bytes, file, 0))) {
         munmap(memory, FILE_BYTES);
-        return MAP_FAILED;
+        memory = MAP_FAILED;
     }
+    close_file(file);
     return memory;
 }
 
@@ -200,8 +212,7 @@ int make_room_in_file(uint64_t at, uint64_t bytes)
     if (!open_to_us(memory, before + bytes))
         return 0;
     int file = open_file(rings_path, O_RDWR | O_NOFOLLOW);
-    /* After chroot or setuid, or without a descriptor: through memory, which refuses on a full disk, too. */
-    int has_room = file >= 0 ? make_room(file, at, bytes) : madvise(memory, before + bytes, MADV_POPULATE_WRITE) == 0;
+    int has_room = make_room_for(memory, before + bytes, file, at - before);
     close_file(file);
     return has_room;
 }

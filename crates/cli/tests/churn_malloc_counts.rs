@@ -119,3 +119,41 @@ int main(void) {
     let report = report(&place, body);
     assert_eq!((report["frees"].as_u64(), report["live_blocks"].as_u64()), (Some(100), Some(0)), "{report}");
 }
+
+/// As on ext3, or on NFS before version 4.2.
+#[test]
+fn a_file_system_that_makes_no_room_when_asked_is_written_to_and_nothing_is_lost() {
+    let place = Place::with_temporary("roomless");
+    let body = "
+    #include <errno.h>
+    #include <linux/filter.h>
+    #include <linux/seccomp.h>
+    #include <stddef.h>
+    #include <sys/prctl.h>
+    #include <sys/syscall.h>
+    static void *run(void *unused) {
+        for (int i = 0; i < 25; i++) free(kept = malloc(100));
+        return unused;
+    }
+    int main(int count, char **words) {
+        struct sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+        if (count == 1) {
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 9;
+            return execl(words[0], words[0], \"filtered\", NULL);
+        }
+        pthread_t thread;
+        for (int i = 0; i < 2; i++)
+            if (pthread_create(&thread, NULL, run, NULL) || pthread_join(thread, NULL)) return 9;
+        return 0;
+    }";
+    let output = output(&place, body, &[]);
+    let text = text(&output) + &errors(&output);
+    assert!(!text.contains("no room"), "{text}");
+    assert_eq!(calls(&report(&place, body), "malloc"), 50);
+}
