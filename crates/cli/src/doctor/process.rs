@@ -45,9 +45,9 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     let mut remarks = Vec::new();
     // What could not be seen is said in the end.
     let heap_before = heap::process::look(&process, Manner::Running).ok();
-    let before = Reading::of(&process)?;
+    let before = Reading::whole(&process)?;
     let observed = observe(&process, limit, signals, &mut remarks);
-    let after = Reading::of(&process)?;
+    let after = Reading::whole(&process)?;
     // Else the recording has it among its remarks.
     if observed.faults.is_none() {
         remarks.extend(subject::unseen(&process));
@@ -254,6 +254,8 @@ struct Reading {
     rss_bytes: u64,
     anonymous_bytes: Option<u64>,
     shared_bytes: Option<u64>,
+    /// Only in [`whole`](Self::whole) ones: its mappings are walked for it.
+    private_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
     threads: u32,
     minor_faults: u64,
@@ -274,6 +276,7 @@ impl Reading {
             rss_bytes: status::bytes_of_field(&text, "VmRSS").ok_or_else(ended)?,
             anonymous_bytes: status::bytes_of_field(&text, "RssAnon"),
             shared_bytes: status::bytes_of_field(&text, "RssShmem"),
+            private_bytes: None,
             peak_rss_bytes: status::bytes_of_field(&text, "VmHWM"),
             threads: counters.threads,
             minor_faults: counters.minor_faults,
@@ -281,6 +284,12 @@ impl Reading {
             user_ticks: counters.user_ticks,
             system_ticks: counters.system_ticks,
         })
+    }
+
+    fn whole(process: &Process) -> Result<Self, Failure> {
+        let sums = process.text("smaps_rollup").ok();
+        let private_bytes = sums.and_then(|sums| status::bytes_of_field(&sums, "Private_Dirty"));
+        Ok(Self { private_bytes, ..Self::of(process)? })
     }
 
     fn since(&self, before: &Self) -> Activity {
@@ -294,6 +303,7 @@ impl Reading {
             peak_rss_before_bytes: before.peak_rss_bytes,
             anonymous_growth_bytes: growth(self.anonymous_bytes, before.anonymous_bytes),
             shared_growth_bytes: growth(self.shared_bytes, before.shared_bytes),
+            private_growth_bytes: growth(self.private_bytes, before.private_bytes),
             threads: self.threads,
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             major_faults: self.major_faults.saturating_sub(before.major_faults),

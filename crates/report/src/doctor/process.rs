@@ -1,6 +1,7 @@
 //! The report of `faultless doctor --pid`: what a running process holds and does, what of it is its allocator's, what to do.
 
 mod cause;
+mod copies;
 mod finding;
 mod json;
 mod memory_limit;
@@ -41,6 +42,8 @@ pub struct Activity {
     pub anonymous_growth_bytes: Option<u64>,
     /// The same of shared memory without a file.
     pub shared_growth_bytes: Option<u64>,
+    /// The same of written pages that no other process has.
+    pub private_growth_bytes: Option<u64>,
     /// Threads at the end.
     pub threads: u32,
     /// Page faults served without I/O.
@@ -57,6 +60,11 @@ impl Activity {
     /// By how much it grew, in resident bytes.
     fn growth_bytes(&self) -> u64 {
         self.rss_after_bytes.saturating_sub(self.rss_before_bytes)
+    }
+
+    /// Whether so many bytes more are worth a word.
+    fn is_much_growth(&self, bytes: u64) -> bool {
+        bytes >= LEAST_GROWTH_BYTES && bytes >= self.rss_before_bytes / GROWTH_PART
     }
 
     /// Whether it grew, if it did, to what it had been before, or a hundredth more.
@@ -115,7 +123,8 @@ const MOST: f64 = 0.75;
 /// A fault that needs I/O takes 0.1 to 10 ms.
 const LEAST_MAJOR_FAULTS_PER_SECOND: f64 = 10.0;
 
-/// What it grew by less than a hundredth may be chance.
+/// What it grew by less, or by less than a hundredth, may be chance.
+const LEAST_GROWTH_BYTES: u64 = 1 << 20;
 const GROWTH_PART: u64 = 100;
 
 /// Of less processor time no parts are told: it is counted in ticks of 10 ms.

@@ -12,7 +12,7 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
-use super::{Activity, Cause, GROWTH_PART, ProcessConsultation, memory_limit};
+use super::{Activity, Cause, ProcessConsultation, copies, memory_limit};
 use crate::faults::answer;
 use crate::heap::remedy::{SHARED, remedy};
 use crate::heap::{FaultlessHeap, HeapView};
@@ -72,14 +72,15 @@ impl Concern {
             Self::InUse => &[CHURN_MALLOC],
             Self::MappingLimit => &[MAP, CHURN],
             Self::Thrash => &[CHURN],
-            Self::Faults => &["faultless faults --pid PID --for 10s --html flame.html"],
+            Self::Faults => &[FAULTS],
             Self::Growth => &[WATCH, CHURN_MALLOC, CHURN],
         }
     }
 }
 
 const MAP: &str = "faultless map --pid PID";
-const WATCH: &str = "faultless watch --pid PID --for 10m";
+pub(super) const WATCH: &str = "faultless watch --pid PID --for 10m";
+pub(super) const FAULTS: &str = "faultless faults --pid PID --for 10s --html flame.html";
 const CHURN: &str = "faultless churn --pid PID --for 10s";
 const CHURN_MALLOC: &str = "faultless churn --malloc --pid PID --for 10s";
 
@@ -104,11 +105,11 @@ impl Finding {
     }
 
     /// By these, and no others.
-    fn told_by(self, instruments: &'static [&'static str]) -> Self {
+    pub(super) fn told_by(self, instruments: &'static [&'static str]) -> Self {
         Self { instruments, ..self }
     }
 
-    fn advised(self, advice: impl Into<String>) -> Self {
+    pub(super) fn advised(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
 }
@@ -129,8 +130,6 @@ const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
 const LEAST_FAULTS_PER_PROCESSOR_S: f64 = 20_000.0;
 /// but of fewer a second than this no processor notices anything: a fifth of a percent at most.
 const LEAST_OWN_FAULTS_PER_SECOND: f64 = 1000.0;
-/// What it grew by less may be chance.
-const LEAST_GROWTH_BYTES: u64 = 1 << 20;
 
 /// All that was found.
 pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
@@ -152,6 +151,7 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     findings.extend(seen.churn.iter().flat_map(thrash::findings).map(|found| of_thrash(found, seen)));
     findings.extend(page_faults(seen));
     findings.extend(growth(seen));
+    findings.extend(copies::of(&seen.activity));
     findings
 }
 
@@ -455,7 +455,7 @@ fn part_of_time(activity: &Activity) -> String {
 fn growth(seen: &ProcessConsultation) -> Option<Finding> {
     let activity = &seen.activity;
     let grown = activity.growth_bytes();
-    if grown < LEAST_GROWTH_BYTES || grown < activity.rss_before_bytes / GROWTH_PART {
+    if !activity.is_much_growth(grown) {
         return None;
     }
     let mut sentence = format!("it grew by {} in these {} s", size(grown), seconds_of(activity.seconds));

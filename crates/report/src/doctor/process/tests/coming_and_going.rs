@@ -75,6 +75,26 @@ fn growth_to_what_it_had_been_before_is_said_to_be_that_and_acquits_nobody() {
 }
 
 #[test]
+fn pages_that_a_forked_process_copies_are_told_though_its_rss_stays() {
+    let of = |private_mib: u64, grown_mib: u64, minor_faults| {
+        let activity = quiet(900, 2).activity;
+        let activity = Activity {
+            minor_faults,
+            rss_before_bytes: activity.rss_after_bytes - grown_mib * MIB,
+            private_growth_bytes: Some(private_mib * MIB),
+            ..activity
+        };
+        let text = ProcessConsultation { activity, ..quiet(900, 2) }.text(None);
+        text.lines().find(|line| line.contains("as after a fork")).map(|line| line.trim_start().to_owned())
+    };
+    let told = of(100, 20, 25_600).unwrap();
+    assert!(told.starts_with("80 MiB of pages that it had in common with other processes"), "{told}");
+    assert_eq!(of(100, 100, 25_600), None, "what is new");
+    assert_eq!(of(5, 0, 25_600), None, "less than a hundredth");
+    assert_eq!(of(100, 0, 1000), None, "the others ended");
+}
+
+#[test]
 fn a_control_group_whose_files_do_not_fit_beside_its_memory_is_named() {
     let of = |usage_mib: u64, major_faults| {
         let mut seen = quiet(40, 12);
