@@ -224,7 +224,17 @@ impl ChurnRecording {
     /// Bytes that went back to the kernel, by whichever calls.
     #[must_use]
     pub fn bytes_given_back(&self) -> u64 {
-        let sums = self.operations.iter().filter(|(operation, _)| operation.gives_back());
+        self.bytes_where(Operation::gives_back)
+    }
+
+    /// Bytes of these operations.
+    #[must_use]
+    pub fn bytes_of(&self, operations: &[Operation]) -> u64 {
+        self.bytes_where(|operation| operations.contains(&operation))
+    }
+
+    fn bytes_where(&self, is_meant: impl Fn(Operation) -> bool) -> u64 {
+        let sums = self.operations.iter().filter(|(operation, _)| is_meant(**operation));
         sums.map(|(_, sum)| sum.amount.bytes).fold(0, u64::saturating_add)
     }
 }

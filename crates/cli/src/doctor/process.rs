@@ -46,7 +46,7 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
     // What could not be seen is said in the end.
     let heap_before = heap::process::look(&process, Manner::Running).ok();
     let before = Reading::whole(&process)?;
-    let observed = observe(&process, limit, signals, &mut remarks);
+    let observed = observe(&process, &before, limit, signals, &mut remarks);
     let after = Reading::whole(&process)?;
     // Else the recording has it among its remarks.
     if observed.faults.is_none() {
@@ -97,17 +97,22 @@ struct Observed {
 }
 
 /// Half of the time for the calls, half for the faults: each instrument needs the signals for itself.
-fn observe(process: &Process, limit: Duration, signals: &Signals, remarks: &mut Vec<String>) -> Observed {
+fn observe(
+    process: &Process,
+    before: &Reading,
+    limit: Duration,
+    signals: &Signals,
+    remarks: &mut Vec<String>,
+) -> Observed {
     let (pid, half) = (process.pid(), limit / 2);
     let mut observed = Observed::default();
     let begun = Instant::now();
-    let before = Reading::of(process).ok();
     match churn::kernel::look(&of_churn(pid, half), signals) {
         Ok(recording) => {
             remarks.extend(kept_from_us(&recording));
             observed.churn = Some(recording);
-            let meanwhile = before.zip(Reading::of(process).ok()).map(|(before, after)| after.since(&before));
-            observed.faults_beside_calls = meanwhile.map(|meanwhile| meanwhile.minor_faults_per_second());
+            let after = Reading::of(process).ok();
+            observed.faults_beside_calls = after.map(|after| after.since(before).minor_faults_per_second());
         }
         Err(failure) => remarks.push(unseen("what it gives back to the kernel and takes again", failure)),
     }

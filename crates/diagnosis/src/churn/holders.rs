@@ -52,14 +52,8 @@ impl Outliving {
     }
 }
 
-/// How much speaks for a function's keeping what it asks for, of so many bytes that were not freed and all that it asked for: what lives
-/// shortly is among the survivors by chance alone.
-#[must_use]
-pub fn weight_of_kept(left_bytes: f64, all_bytes: f64) -> f64 {
-    left_bytes * part_of_kept(left_bytes, all_bytes)
-}
-
-fn part_of_kept(left_bytes: f64, all_bytes: f64) -> f64 {
+/// The part of what a function asked for that was not freed: what lives shortly is among the survivors by chance alone.
+pub(super) fn part_of_kept(left_bytes: f64, all_bytes: f64) -> f64 {
     if left_bytes < all_bytes { left_bytes / all_bytes } else { 1.0 }
 }
 
@@ -67,15 +61,12 @@ fn part_of_kept(left_bytes: f64, all_bytes: f64) -> f64 {
 /// does, however little that is; estimated.
 #[must_use]
 pub fn of_outliving_blocks(recording: &MallocRecording) -> Vec<Outliving> {
-    let mut asked_for_bytes: BTreeMap<&str, f64> = BTreeMap::new();
-    for caller in &recording.callers {
-        let stack = recording.stacks.get(caller.stack as usize);
-        if let Some(function) = stack.and_then(|stack| blamed(stack)) {
-            *asked_for_bytes.entry(function).or_default() += caller.allocated.bytes;
-        }
-    }
+    let parts = recording.callers.iter().map(|caller| (caller.stack, caller.allocated.bytes));
+    let asked_for =
+        holders(&recording.stacks, parts).into_iter().map(|holder| (holder.function, holder.bytes));
+    let asked_for: BTreeMap<String, f64> = asked_for.collect();
     let outliving = |holder: Holder| {
-        let all = asked_for_bytes.get(holder.function.as_str()).copied().unwrap_or_default();
+        let all = asked_for.get(&holder.function).copied().unwrap_or_default();
         Outliving { part: part_of_kept(holder.bytes, all), holder }
     };
     let mut all: Vec<Outliving> = of_lost_blocks(recording).into_iter().map(outliving).collect();

@@ -6,7 +6,7 @@ use faultless_records::malloc_event::MallocFunction;
 use faultless_records::malloc_recording::{Estimate, MallocRecording};
 
 use super::blame::{blamed, caller_of};
-use super::holders::{sort_by_weight, weight_of_kept};
+use super::holders::{part_of_kept, sort_by_weight};
 
 /// One function and its blocks; all of it estimated.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +70,7 @@ pub fn customers(recording: &MallocRecording) -> Vec<Customer> {
     let mut customers: Vec<Customer> = sums.into_iter().map(customer).collect();
     let held = |customer: &Customer| match recording.ends_are_known() {
         true => customer.live.bytes,
-        false => weight_of_kept(customer.unknown.bytes, customer.allocated.bytes),
+        false => customer.unknown.bytes * part_of_kept(customer.unknown.bytes, customer.allocated.bytes),
     };
     sort_by_weight(&mut customers, held, |customer| customer.allocated.count);
     customers

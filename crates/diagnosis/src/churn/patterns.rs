@@ -123,13 +123,11 @@ struct Cut {
     life_ns: u64,
 }
 
-/// Where the heap of a thread's arena that holds an address begins, and the mapping that it is.
-fn heap_at(space: &AddressSpace, address: u64) -> Option<(u64, Mapping)> {
-    let (start, end, mapping) = space.at(address)?;
-    let is_heap = mapping.origin == Operation::MapReserve
+/// Whether a mapping between these addresses may be a heap of a thread's arena.
+fn is_heap((start, end, mapping): &(u64, u64, Mapping)) -> bool {
+    mapping.origin == Operation::MapReserve
         && start.is_multiple_of(ARENA_HEAP_BYTES)
-        && end - start == ARENA_HEAP_BYTES;
-    is_heap.then_some((start, mapping))
+        && end - start == ARENA_HEAP_BYTES
 }
 
 /// What one process gave back lately.
@@ -236,7 +234,7 @@ impl Lately {
         (start, bytes): (u64, u64),
         time_ns: u64,
     ) {
-        let Some((heap, _)) = heap_at(space, start) else { return };
+        let Some((heap, ..)) = space.at(start).filter(is_heap) else { return };
         make_room(&mut self.accessible, |_, _| false);
         let accessible = self.accessible.entry(heap).or_default();
         let now_bytes = (start - heap).saturating_add(bytes).min(ARENA_HEAP_BYTES).max(*accessible);
@@ -246,7 +244,7 @@ impl Lately {
 
     /// A range of addresses is about to be unmapped, which may be a whole heap of a thread's arena.
     pub fn closed(&mut self, space: &AddressSpace, (start, bytes): (u64, u64), time_ns: u64) {
-        let Some((heap, mapping)) = heap_at(space, start) else { return };
+        let Some((heap, _, mapping)) = space.at(start).filter(is_heap) else { return };
         let accessible_bytes = self.accessible.remove(&heap).unwrap_or_default();
         let life_ns = time_ns.saturating_sub(mapping.born_ns);
         if (heap, ARENA_HEAP_BYTES) == (start, bytes) && mapping.is_own && life_ns <= SOON_NS {
@@ -270,7 +268,7 @@ impl Lately {
             Some((_, _, mapping)) if mapping.origin == Operation::MapStack => {
                 (Pattern::Stack, mapping.made_bytes)
             }
-            Some(_) if heap_at(space, start).is_some() => (Pattern::ArenaTrim, bytes),
+            Some(found) if is_heap(&found) => (Pattern::ArenaTrim, bytes),
             _ => (Pattern::Purge, bytes),
         };
         cycles.add(pattern, bytes, time_ns, gap_ns);

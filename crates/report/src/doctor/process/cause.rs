@@ -1,7 +1,6 @@
 //! What a process faults for, where its allocator is not seen to waste anything.
 
 use faultless_diagnosis::churn::makers::part_returned_by_others;
-use faultless_diagnosis::churn::thrash;
 use faultless_records::churn_recording::{ChurnRecording, Pattern};
 use faultless_records::memory_call::Operation;
 use faultless_records::pagemap::PAGE_BYTES;
@@ -87,26 +86,22 @@ impl ProcessConsultation {
         }
     }
 
-    /// Whether memory comes and goes that may be what faults, and not often enough in this time to be told as thrash.
+    /// Of what is not told as thrash: whether memory comes and goes that may be what faults, too seldom in this time.
     fn is_thrash_too_rare(&self) -> bool {
         let Some(churn) = &self.churn else { return false };
         let again = churn.cycles.iter().filter(|cycle| cycle.pattern != Pattern::Stack);
         let bytes = again.map(|cycle| cycle.amount.bytes).sum();
-        self.part_of_faults(churn, bytes) > 0.1 && thrash::findings(churn).is_empty()
+        self.part_of_faults(churn, bytes) > 0.1
     }
 
     /// Whether so much memory goes back that it may be a fifth of what faults, in phases that are longer than what is told as thrash.
     fn is_much_given_back(&self) -> bool {
         use Operation::{MapFile, MapReserve, MapStack, Protect, Unmap};
         let Some(churn) = &self.churn else { return false };
-        let bytes_of = |operations: &[Operation]| {
-            let sums = operations.iter().filter_map(|operation| churn.operations.get(operation));
-            sums.map(|sum| sum.amount.bytes).sum::<u64>()
-        };
         // Of what is unmapped files bring in no memory, of stacks little is touched, and of reserves no more than was made accessible.
-        let reserved = bytes_of(&[MapReserve]).saturating_sub(bytes_of(&[Protect]));
-        let untouched = bytes_of(&[MapFile, MapStack]).saturating_add(reserved);
-        let untouched_unmapped = untouched.min(bytes_of(&[Unmap]));
+        let reserved = churn.bytes_of(&[MapReserve]).saturating_sub(churn.bytes_of(&[Protect]));
+        let untouched = churn.bytes_of(&[MapFile, MapStack]).saturating_add(reserved);
+        let untouched_unmapped = untouched.min(churn.bytes_of(&[Unmap]));
         self.part_of_faults(churn, churn.bytes_given_back().saturating_sub(untouched_unmapped)) > 0.2
     }
 
@@ -115,8 +110,7 @@ impl ProcessConsultation {
     fn is_in_phases(&self) -> bool {
         use Operation::{BreakGrow, MapAnonymous};
         let (Some(churn), Some(meanwhile)) = (&self.churn, self.faults_beside_calls) else { return false };
-        let taken = [BreakGrow, MapAnonymous].iter().filter_map(|operation| churn.operations.get(operation));
-        let taken_bytes: u64 = taken.map(|sum| sum.amount.bytes).sum();
+        let taken_bytes = churn.bytes_of(&[BreakGrow, MapAnonymous]);
         let brought_in_bytes = meanwhile * churn.observed_s() * PAGE_BYTES as f64;
         self.activity.faults_for_growth()
             || meanwhile < self.activity.minor_faults_per_second() / 2.0

@@ -148,8 +148,10 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
         let lines = foot::what_else_is_resident(&seen.map);
         findings.extend(lines.lines().map(|line| Finding::new(Concern::Residence, line.to_owned())));
     }
-    findings.extend(seen.churn.iter().flat_map(thrash::findings).map(|found| of_thrash(found, seen)));
-    findings.extend(page_faults(seen));
+    let thrash: Vec<_> = seen.churn.iter().flat_map(thrash::findings).collect();
+    let has_thrash = !thrash.is_empty();
+    findings.extend(thrash.into_iter().map(|found| of_thrash(found, seen)));
+    findings.extend(page_faults(seen, has_thrash));
     findings.extend(growth(seen));
     findings.extend(copies::of(&seen.activity));
     findings
@@ -403,7 +405,7 @@ fn of_thrash(found: thrash::Finding, seen: &ProcessConsultation) -> Finding {
     Finding { waste, advice: advice.map(String::from), ..Finding::new(Concern::Thrash, found.sentence) }
 }
 
-fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
+fn page_faults(seen: &ProcessConsultation, has_thrash: bool) -> Option<Finding> {
     let activity = &seen.activity;
     let per_second = activity.minor_faults_per_second();
     let is_much_of_its_own = per_second >= LEAST_OWN_FAULTS_PER_SECOND
@@ -429,7 +431,6 @@ fn page_faults(seen: &ProcessConsultation) -> Option<Finding> {
         format!("{} page faults a second{few}", whole(all_per_second))
     });
     let mut found = Finding::new(Concern::Faults, sentence + &part_of_time(activity));
-    let has_thrash = seen.churn.as_ref().is_some_and(|churn| !thrash::findings(churn).is_empty());
     let is_of_forks = seen.cause_of_faults(has_thrash) == Cause::Forks;
     if let Some(churn) = seen.churn.as_ref().filter(|_| is_of_forks) {
         found.advice = Some(format!(
