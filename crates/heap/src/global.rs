@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::message::{Misuse, misuse};
 use crate::os;
 use crate::size_class::{self, SMALL_MAX, Scaled};
-use crate::thread_cache::{Rest, ThreadCache};
+use crate::thread_cache::{Bin, Rest, ThreadCache};
 pub use beginning::{begin, handle_forks};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
@@ -76,9 +76,16 @@ pub fn allocate_coarse_or<T>(bytes: usize, slow: impl FnOnce(usize) -> *mut T) -
 
 #[inline(always)]
 fn cached_or<T>(class: Scaled, bytes: usize, slow: impl FnOnce(usize) -> *mut T) -> *mut T {
-    // SAFETY: the cache is this thread's own, or gated.
-    let block = unsafe { thread_local::cache().pop(class) };
+    let block = take_cached(class);
     if block == 0 { slow(bytes) } else { block as *mut T }
+}
+
+/// A block of this thread's cache, or 0.
+#[inline(always)]
+fn take_cached(class: Scaled) -> usize {
+    let bin: *const Bin = thread_local::in_cache(class.offset_in::<Bin>()).cast();
+    // SAFETY: a cache begins with the lists of its classes, and it is this thread's own, or gated.
+    unsafe { (*bin).take() }
 }
 
 /// Allocates what the thread's cache did not have.
@@ -364,7 +371,8 @@ pub struct Faultless;
 
 // SAFETY: blocks are live from allocation to free, hold the layout's size and keep its alignment.
 unsafe impl GlobalAlloc for Faultless {
-    #[inline]
+    // Not inlined, as `dealloc`: each place that stores what another loads would be one more for the processor to learn.
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= MIN_ALIGN {
             allocate(layout.size())
@@ -373,7 +381,7 @@ unsafe impl GlobalAlloc for Faultless {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn dealloc(&self, pointer: *mut u8, _layout: Layout) {
         // SAFETY: the caller's contract is the same.
         unsafe { free(pointer) }

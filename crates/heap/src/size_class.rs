@@ -81,20 +81,19 @@ const fn smallest_class_holding(bytes: usize) -> Scaled {
     Scaled::new(class)
 }
 
-/// A class as the tables hold it: times 4, for processors multiply an index by up to 8 while they add it, and a cache's list takes 16
-/// bytes.
+/// A class as the tables hold it: times 16, the bytes of a cache's list, so that nobody has to multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scaled(u8);
+pub struct Scaled(u16);
 
-const _: () = assert!((CLASSES - 1) * Scaled::BY <= u8::MAX as usize);
+const _: () = assert!((CLASSES - 1) * Scaled::BY <= u16::MAX as usize);
 
 impl Scaled {
-    const BY: usize = 4;
+    const BY: usize = 16;
 
     /// Of a class below [`CLASSES`].
     #[inline(always)]
     pub const fn new(class: usize) -> Self {
-        Self((class * Self::BY) as u8)
+        Self((class * Self::BY) as u16)
     }
 
     /// The class.

@@ -27,10 +27,10 @@ use crate::large::{Large, NewBlock};
 use crate::lock::Lock;
 use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded32, GuardedSize, Hint32, Tag};
-use crate::size_class::{self, CLASSES, GOING_HOME, Scaled};
+use crate::size_class::{self, CLASSES, GOING_HOME};
 use crate::spans::Spans;
-use bin::{BINS, Bin, OwnTag, class_of_bin, foreign_bin};
-pub use bin::{GATE, Place, Rest};
+use bin::{BINS, OwnTag, class_of_bin, foreign_bin};
+pub use bin::{Bin, GATE, Place, Rest};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use first_use::FirstUse;
 use large_lists::{LargeLists, Missed};
@@ -50,6 +50,7 @@ pub struct Home<'a> {
 /// One thread's free blocks.
 #[repr(C, align(64))]
 pub struct ThreadCache {
+    /// First, so that a class tells how far behind the cache's beginning its list is.
     bins: [Bin; BINS],
     /// A second magazine per class, packed; 0 for none. Synchronization: the cache's lock.
     spares: [GuardedSize; CLASSES],
@@ -131,25 +132,14 @@ impl ThreadCache {
         self.owner.load(Ordering::Relaxed) == identity
     }
 
-    /// Takes a block of `class`, or returns 0: the list is empty or revoked.
+    /// As [`Bin::take`], a block of `class`.
     ///
     /// # Safety
-    /// This thread owns the cache, or the cache is [`ThreadCache::gated`].
-    #[inline(always)]
-    pub unsafe fn pop(&self, class: Scaled) -> usize {
-        debug_assert!(class.class() < CLASSES);
-        // SAFETY: every class is below CLASSES, and so its bin one of ours.
-        let bin = unsafe { &*self.bins.as_ptr().byte_add(class.offset_in::<Bin>()) };
-        let mut next = 0;
-        let block = bin.pop(|head| {
-            // SAFETY: a block of this cache's list; if it was just revoked its memory is still committed.
-            next = unsafe { magazine::next(head) };
-            next
-        });
-        if block != 0 {
-            magazine::fetch_ahead(bin.ahead.of(next));
-        }
-        block
+    /// As there.
+    #[cfg(test)]
+    pub unsafe fn take(&self, class: usize) -> usize {
+        // SAFETY: the caller's contract.
+        unsafe { self.bins[class].take() }
     }
 
     /// Where blocks of a slab with this tag are kept, if it is one of the cache's shard; else what [`ThreadCache::push_foreign`] needs.
@@ -168,9 +158,10 @@ impl ThreadCache {
     /// This thread owns the cache (or the cache is gated) and the block, whose place it is.
     #[inline(always)]
     pub unsafe fn push(&self, place: Place, block: usize) -> bool {
-        let is_full = place.count_down(&self.bins);
+        let bin = place.of(&self.bins);
+        let is_full = bin.count_down();
         // SAFETY: the caller gives the block up.
-        place.of(&self.bins).push(is_full, block, |next| unsafe { magazine::set_next(block, next) })
+        bin.push(is_full, block, |next| unsafe { magazine::set_next(block, next) })
     }
 
     /// As [`ThreadCache::push`], a block of another shard's slab; false, too, if it had better be left unwritten.

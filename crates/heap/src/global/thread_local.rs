@@ -68,6 +68,27 @@ pub fn cache() -> &'static ThreadCache {
     }
 }
 
+/// What is so many bytes behind the beginning of this thread's cache, or of one that is gated: its address and the sum are one
+/// instruction, which [`cache`] and an addition are not.
+#[inline(always)]
+pub fn in_cache(bytes: usize) -> *const u8 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `cache`.
+    unsafe {
+        let mut place = bytes as *const u8;
+        asm!(
+            "mov {1}, qword ptr [rip + {gated}.of_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[{1}]",
+            inout(reg) place, out(reg) _, gated = sym GATED, options(pure, readonly, nostack)
+        );
+        place
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        (&raw const *cache()).cast::<u8>().wrapping_add(bytes)
+    }
+}
+
 /// Makes `cache` this thread's.
 pub fn set_cache(cache: &'static ThreadCache) {
     let cache: *const ThreadCache = cache;

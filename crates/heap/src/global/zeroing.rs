@@ -1,6 +1,6 @@
 //! Blocks that read as zero.
 
-use super::{HEAP, allocate, attached, purger, thread_local};
+use super::{HEAP, allocate, attached, purger, take_cached};
 use crate::large::NewBlock;
 use crate::os;
 use crate::size_class;
@@ -17,9 +17,7 @@ pub(super) const UNUSED_FROM: usize = 8192;
 #[inline(never)]
 pub(super) fn small_zeroed(bytes: usize) -> *mut u8 {
     let Some(class) = size_class::coarse_class_of(bytes) else { return allocate(bytes) };
-    // SAFETY: the cache is this thread's own, or gated.
-    let cached = unsafe { thread_local::cache().pop(class) };
-    let block = match cached {
+    let block = match take_cached(class) {
         0 => HEAP.new_small(attached(), class.class(), true),
         address => NewBlock { address, zero: false },
     };

@@ -44,7 +44,7 @@ fn holds(address: usize, bytes: usize, tag: u8) -> bool {
 /// Allocates and frees as the fast paths do.
 fn take_small(heap: &Heap, cache: &ThreadCache, class: usize) -> usize {
     // SAFETY: this thread owns the cache.
-    let block = unsafe { cache.pop(size_class::Scaled::new(class)) };
+    let block = unsafe { cache.take(class) };
     if block != 0 { block } else { heap.allocate_small(Some(cache), class) }
 }
 

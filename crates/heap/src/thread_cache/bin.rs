@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::demand::Demand;
-use crate::magazine::Magazine;
+use crate::magazine::{self, Magazine};
 use crate::page_map::{Guarded8, Tag};
 use crate::size_class::{CLASSES, GOING_HOME};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering, compiler_fence};
@@ -128,35 +128,20 @@ impl Place {
     #[inline(always)]
     pub fn of(self, bins: &[Bin; BINS]) -> &Bin {
         // SAFETY: both of the above are whole bins, since tags are multiples of a bin's bytes, and below BINS.
-        unsafe { &*bins.as_ptr().byte_add(self.0) }
+        unsafe { &*in_one_register(bins.as_ptr().byte_add(self.0)) }
     }
+}
 
-    /// Takes one off the bin's `room`; true if that made it negative.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub fn count_down(self, bins: &[Bin; BINS]) -> bool {
-        // SAFETY: the owner's own counter. One instruction, whose flags the compiler cannot use from Rust; of two registers, because
-        // who allocates what was just freed waits for this address, and for their sum a cycle longer.
-        unsafe {
-            core::arch::asm!(
-                "dec dword ptr [{bins} + {offset} + {room}]",
-                "js {negative}",
-                bins = in(reg) bins,
-                offset = in(reg) self.0,
-                room = const core::mem::offset_of!(Bin, room),
-                negative = label { return true },
-                options(nostack)
-            );
-        }
-        false
+/// The same pointer, of which the compiler does not know that it is a sum. What lies there is addressed by one register then, not two: of such an
+/// address processors hand on at once what was stored there last, and `room` and `head` were stored by the operation before.
+#[inline(always)]
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through it")]
+pub fn in_one_register<T>(mut pointer: *const T) -> *const T {
+    // SAFETY: there is no instruction.
+    unsafe {
+        core::arch::asm!("/* {0} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
     }
-
-    /// Takes one off the bin's `room`; true if that made it negative.
-    #[cfg(not(target_arch = "x86_64"))]
-    #[inline(always)]
-    pub fn count_down(self, bins: &[Bin; BINS]) -> bool {
-        self.of(bins).count_down()
-    }
+    pointer
 }
 
 impl Bin {
@@ -169,6 +154,24 @@ impl Bin {
             demand: Demand::new(),
             ahead: Ahead::new(),
         }
+    }
+
+    /// Takes a small block, and fetches ahead what will be read for others; 0: the list is empty or revoked.
+    ///
+    /// # Safety
+    /// This thread owns the cache, one of whose classes' list it is, or the cache is gated.
+    #[inline(always)]
+    pub unsafe fn take(&self) -> usize {
+        let mut next = 0;
+        let block = self.pop(|head| {
+            // SAFETY: a block of this list; if it was just revoked its memory is still committed.
+            next = unsafe { magazine::next(head) };
+            next
+        });
+        if block != 0 {
+            magazine::fetch_ahead(self.ahead.of(next));
+        }
+        block
     }
 
     /// Takes the first one, of which `next_of` knows the next; 0: the list is empty or revoked. By the owner.
@@ -211,6 +214,25 @@ impl Bin {
     }
 
     /// Takes one off `room`; true if that made it negative. By the owner.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn count_down(&self) -> bool {
+        // SAFETY: the owner's own counter. One instruction, whose flags the compiler cannot use from Rust.
+        unsafe {
+            core::arch::asm!(
+                "dec dword ptr [{bin} + {room}]",
+                "js {negative}",
+                bin = in(reg) self,
+                room = const core::mem::offset_of!(Self, room),
+                negative = label { return true },
+                options(nostack)
+            );
+        }
+        false
+    }
+
+    /// Takes one off `room`; true if that made it negative. By the owner.
+    #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     pub fn count_down(&self) -> bool {
         // ORDERING: Relaxed; owner only.
