@@ -54,7 +54,7 @@ pub fn membership(text: &str) -> Option<Membership> {
     };
     let of = |version, path: &str| Membership { version, path: path.to_owned() };
     let one = entries().find(|(_, controllers, _)| controllers.split(',').any(|name| name == "memory"));
-    let two = entries().find(|(number, controllers, _)| *number == "0" && controllers.is_empty());
+    let two = entries().find(|(number, ..)| *number == "0");
     one.map(|(_, _, path)| of(Version::One, path)).or_else(|| two.map(|(_, _, path)| of(Version::Two, path)))
 }
 

@@ -297,6 +297,9 @@ mod tests {
         assert_eq!(Header::parse(b"#!/bin/sh"), Err(CoreError::NotElf));
         assert_eq!(Header::parse(b"\x7fELF\x01\x01"), Err(CoreError::Foreign));
         assert_eq!(Header::parse(&header(4, 3)[..50]), Err(CoreError::Damaged));
+        let mut of_other_entries = header(4, 3);
+        of_other_entries[54] = 32;
+        assert_eq!(Header::parse(&of_other_entries), Err(CoreError::Damaged));
     }
 
     #[test]
@@ -304,10 +307,14 @@ mod tests {
         let notes = entry(4, 0, [1000, 0, 0, 200, 0, 0]);
         let high = entry(1, 6, [8192, 0x7000, 0, 0x1000, 0x2000, 0]);
         let low = entry(1, 4, [4096, 0x1000, 0, 0, 0x1000, 0]);
-        let (found, place) = segments(&[notes, high.clone(), low].concat()).unwrap();
+        let beside = entry(1, 4, [4096, 0x2000, 0, 0x3000, 0x1000, 0]);
+        let nothing = entry(1, 4, [4096, 0x7800, 0, 0, 0, 0]);
+        let (found, place) = segments(&[notes, high.clone(), low, beside, nothing].concat()).unwrap();
         assert_eq!(place, Some((1000, 200)));
-        assert_eq!(found.iter().map(|segment| segment.start).collect::<Vec<_>>(), [0x1000, 0x7000]);
-        assert!(found[1].is_writable && !found[0].is_writable);
+        assert_eq!(found.iter().map(|segment| segment.start).collect::<Vec<_>>(), [0x1000, 0x2000, 0x7000]);
+        assert!(found[2].is_writable && !found[0].is_writable);
+        let file_bytes: Vec<u64> = found.iter().map(|segment| segment.file_bytes).collect();
+        assert_eq!(file_bytes, [0, 0x1000, 0x1000], "no more than there is memory");
         assert_eq!(segments(&[high.clone(), high].concat()), Err(CoreError::Damaged));
         assert_eq!(segments(&entry(1, 6, [0, u64::MAX, 0, 1, 2, 0])), Err(CoreError::Damaged));
         assert_eq!(segments(b""), Err(CoreError::Damaged));
@@ -334,8 +341,9 @@ mod tests {
         let notes = Notes::parse(&bytes);
         assert_eq!(notes.process, Some((1234, "java".to_owned())));
         assert_eq!(notes.threads, 2);
-        assert_eq!((notes.files[1].offset, notes.files[1].path.as_slice()), (12288, &b"/lib/libc.so.6"[..]));
-        assert_eq!(notes.files[0].path, b"/bin/a b");
+        let file = |start, end, offset, path: &str| MappedFile { start, end, offset, path: path.into() };
+        let expected = [file(0x1000, 0x2000, 0, "/bin/a b"), file(0x2000, 0x3000, 12288, "/lib/libc.so.6")];
+        assert_eq!(notes.files, expected);
     }
 
     proptest! {

@@ -156,6 +156,7 @@ mod tests {
         assert_eq!((counters.start_ticks, counters.vsize_bytes, counters.rss_pages), (31415, 1_000_000, 200));
         assert_eq!((counters.stack_start, counters.heap_start), (140_720_000_000_000, 93_000_000));
         assert!(!counters.is_kernel_thread() && !counters.thread_has_ended() && !counters.is_ended());
+        assert!(!counters.is_exiting() && !counters.first_thread_has_ended());
         let kernel = WHOLE.replace(" 4194560 ", " 2129984 ");
         assert!(Counters::parse(kernel.as_bytes()).unwrap().is_kernel_thread());
     }
@@ -168,6 +169,10 @@ mod tests {
         let leaving = WHOLE.replace(" 4194560 ", " 4194564 ");
         let counters = Counters::parse(leaving.as_bytes()).unwrap();
         assert!(counters.is_exiting() && !counters.first_thread_has_ended(), "it still has its memory");
+        let empty = leaving.replace(" 1000000 ", " 0 ");
+        assert!(Counters::parse(empty.as_bytes()).unwrap().first_thread_has_ended());
+        let of_kernel = empty.replace(" 4194564 ", " 2129984 ");
+        assert!(!Counters::parse(of_kernel.as_bytes()).unwrap().first_thread_has_ended());
         let alone = zombie.replace(" 20 0 4 0 ", " 20 0 1 0 ");
         assert!(Counters::parse(alone.as_bytes()).unwrap().is_ended());
     }

@@ -236,18 +236,37 @@ impl Recording for FaultRecording {
 mod tests {
     use super::*;
 
-    #[test]
-    fn faults_are_refused_where_their_sums_have_no_room() {
-        let recording = |samples, minor_faults, major_faults| FaultRecording {
+    fn recording(step: Step, faults: Faults) -> FaultRecording {
+        FaultRecording {
             format: FORMAT.into(),
-            method: Method {
-                steps: vec![Step { minor_faults, major_faults, ..Step::default() }; 2],
-                ..Method::default()
-            },
+            method: Method { steps: vec![step; 2], ..Method::default() },
             processes: vec![FaultProcess { pid: 1, name: "x".into() }],
             places: vec![Place::default()],
-            faults: vec![Faults { samples, ..Faults::default() }; 2],
+            faults: vec![faults; 2],
             ..FaultRecording::default()
+        }
+    }
+
+    #[test]
+    fn faults_that_name_what_is_not_there_are_refused() {
+        for faults in [
+            Faults { call: Some(0), ..Faults::default() },
+            Faults { place: 1, ..Faults::default() },
+            Faults { process: 1, ..Faults::default() },
+            Faults { step: 2, ..Faults::default() },
+            Faults { weight: -1.0, ..Faults::default() },
+            Faults { weight: f64::NAN, ..Faults::default() },
+        ] {
+            let refusal = recording(Step::default(), faults).check().unwrap_err();
+            assert!(refusal.starts_with("faults 0 name something that is not there"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn faults_are_refused_where_their_sums_have_no_room() {
+        let recording = |samples, minor_faults, major_faults| {
+            let step = Step { minor_faults, major_faults, ..Step::default() };
+            recording(step, Faults { samples, ..Faults::default() })
         };
         assert_eq!(recording(7, 8, 9).check(), Ok(()));
         for (samples, minor_faults, major_faults) in [(1 << 63, 1, 1), (1, 1 << 63, 1), (1, 1 << 62, 1 << 62)]

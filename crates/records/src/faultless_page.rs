@@ -156,13 +156,16 @@ mod tests {
 
     #[test]
     fn a_page_is_read_where_it_says_that_it_is() {
-        let bytes = page(&[(10, 5000), (38, 64), (39, 1), (40, 100), (41, 60), (42, 10), (43, 5)]);
+        let bytes = page(&[(10, 5000), (38, 64), (39, 2), (40, 100), (41, 60), (42, 10), (43, 5)]);
         let read = FaultlessPage::parse(&bytes, ADDRESS).unwrap();
-        assert_eq!((read.pid, read.classes.len()), (42, 1));
+        let class = Class { block_bytes: 64, slabs: 2, blocks: 100, used: 60, cached: 10, transit: 5 };
+        assert_eq!((read.pid, read.classes.as_slice()), (42, [class].as_slice()));
         assert_eq!(read.used_bytes(), 60 * 64 + 5000);
         assert_eq!((read.cached_bytes(), read.free_in_slabs_bytes()), (15 * 64, 25 * 64));
         assert_eq!(FaultlessPage::parse(&bytes, ADDRESS + 4096), None);
         assert_eq!(FaultlessPage::parse(&page(&[(4, 9)]), ADDRESS), None, "it is being written");
+        assert_eq!(FaultlessPage::parse(&page(&[(0, 1)]), ADDRESS), None);
+        assert_eq!(FaultlessPage::parse(&page(&[(1, VERSION + 1)]), ADDRESS), None);
         assert_eq!(FaultlessPage::parse(&page(&[(6, 1000)]), ADDRESS), None);
         assert_eq!(FaultlessPage::parse(&bytes[..300], ADDRESS), None);
     }

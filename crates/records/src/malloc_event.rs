@@ -386,6 +386,7 @@ mod tests {
         let mut bytes = record(3, &[5, 42, u64::from_ne_bytes(*b"worker\0\0"), 0]);
         bytes.extend(record(1, &[10, 1, 100, 4 | 1 << 32 | 1 << 40, 42, 0xa, 0xb, 0xc, 0, 0x11, 0x22]));
         bytes.extend(record(2, &[20, 1, 43, 1]));
+        bytes.extend(record(1, &[25, 2, 50, 1, 42, 0xa, 0xb, 0xc, 0]));
         let whole = bytes.len();
         bytes.extend(&record(2, &[30, 2, 43, 0])[..16]);
         let Parsed { events, bytes, is_damaged } = parse(&bytes);
@@ -395,6 +396,8 @@ mod tests {
         assert_eq!((block.size_bytes, block.weight, block.function), (100, 4, MallocFunction::Calloc));
         assert!(block.is_tracked && block.stack.len() == 16 && block.registers.sp == 0xb);
         assert_eq!(events[2], MallocEvent::Freed { time_ns: 20, id: 1, tid: 43, by_realloc: true });
+        let MallocEvent::Allocated(block) = &events[3] else { panic!("{events:?}") };
+        assert!(!block.is_tracked && block.function == MallocFunction::Malloc);
     }
 
     #[test]
@@ -420,6 +423,7 @@ mod tests {
             head(&[0, 2 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             head(&[MAGIC, 1 | 1 << 18 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             head(&[MAGIC, 2 | 3 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            head(&[MAGIC, 2 | 2048 << 32, 7, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             head(&[MAGIC, 2 | 1 << 18 << 32, u64::MAX, 8, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             Vec::new(),
         ] {

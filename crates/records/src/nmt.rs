@@ -225,7 +225,9 @@ Details:
     fn sums_rounded_to_large_units_are_not_said_to_be_cut_off() {
         let text =
             "7:\nTotal: reserved=1674MB, committed=329MB\n\n- Java Heap (reserved=1670MB, committed=320MB)\n";
-        assert!(parse(text).is_ok());
+        assert_eq!(parse(text).map(|memory| memory.committed_bytes), Ok(329 << 20));
+        let in_gib = parse(&text.replace("MB", "GB"));
+        assert_eq!(in_gib.map(|memory| memory.categories[0].reserved_bytes), Ok(1670 << 30));
         assert_eq!(parse(&text.replace("1674MB", "1711MB")), Err(NmtError::CutOff));
     }
 

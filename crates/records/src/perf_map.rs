@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn code_over_older_code_is_named_by_the_last_line_wherever_the_older_begins() {
-        let map = PerfMap::parse("7f20 40 old\n7f80 8 inside\n7f10 20 new\n7f70 40 large\n7fb0 0 nothing\n");
+        let map = PerfMap::parse("7f20 40 old\n7f80 8 inside\n7f10 20 new\n7f70 40 large\n7f55 0 nothing\n");
         let seen = [0x7f0f, 0x7f10, 0x7f25, 0x7f30, 0x7f5f, 0x7f60, 0x7f84, 0x7faf, 0x7fb0];
         let new = Some("new");
         let (old, large) = (Some("old"), Some("large"));
@@ -94,6 +94,8 @@ mod tests {
             [0x7f3f, 0x7f40, 0x7f50].map(|address| map.function(address).unwrap()),
             ["all", "part", "all"]
         );
+        let map = PerfMap::parse("7f00 20 one\n7f20 10 next\n7f10 10 end\n");
+        assert_eq!([0x7f1f, 0x7f20].map(|address| map.function(address).unwrap()), ["end", "next"]);
     }
 
     #[test]

@@ -389,6 +389,8 @@ mod tests {
         assert_eq!(sample.registers, Some(Registers { ip: 0x40_1000, sp: 0x55, fp: 0xbb, lr: 0 }));
         assert_eq!(sample.stack, 0x11_u64.to_ne_bytes());
         assert!(!sample.is_in_kernel);
+        let News::Sample(sample) = parse(9, 1, &body, FAULT).unwrap().news else { panic!("no sample") };
+        assert!(sample.is_in_kernel);
     }
 
     #[test]
@@ -413,13 +415,16 @@ mod tests {
     #[test]
     fn the_life_of_threads_and_losses_are_read() {
         let name = [words(&[pair(7, 8)]), b"worker\0\0".to_vec(), id()].concat();
-        let News::Name { name, is_exec } = parse(3, 1 << 13, &name, FAULT).unwrap().news else { panic!() };
-        assert!(name == "worker" && is_exec);
+        for (misc, is_exec) in [(1 << 13, true), (0, false)] {
+            let news = parse(3, misc, &name, FAULT).unwrap().news;
+            assert_eq!(news, News::Name { name: "worker".into(), is_exec });
+        }
         let fork = [words(&[pair(7, 1), pair(9, 1), 800]), id()].concat();
         let record = parse(7, 0, &fork, FAULT).unwrap();
         assert_eq!((record.pid, record.tid), (7, 9));
         assert_eq!(record.news, News::Fork { parent_pid: 1, parent_tid: 1 });
         assert_eq!(parse(4, 0, &fork, FAULT).unwrap().news, News::Exit);
+        assert_eq!(parse(5, 0, &fork, FAULT).unwrap().news, News::Throttled);
         let lost = [words(&[5, 12]), id()].concat();
         assert_eq!(parse(2, 0, &lost, FAULT).unwrap().news, News::Lost(12));
     }

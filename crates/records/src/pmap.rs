@@ -219,6 +219,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_output_of_pmap_is_refused_by_its_line() {
+        let rows: Vec<&str> = PMAP.split_inclusive('\n').collect();
+        let with = |place: usize, row: &str| {
+            let mut rows = rows.clone();
+            rows.insert(place, row);
+            parse(rows.concat().as_bytes()).unwrap_err()
+        };
+        let line = |number, text: &str| MappingsError::Line { number, text: text.into() };
+        assert_eq!(with(3, "nonsense\n"), line(4, "nonsense"));
+        assert_eq!(with(3, rows[3]), MappingsError::Disorder { number: 5 });
+        assert_eq!(
+            parse([rows[0], rows[1], rows[5], rows[6]].concat().as_bytes()),
+            Err(MappingsError::Empty)
+        );
+        for other in ["Address Perm Size\n", "1000-2000 r--p 00000000 00:00 0\nRss: 4 kB\n"] {
+            assert!(!is_pmap(other.as_bytes()));
+            let lines = other.repeat(4);
+            let fourth = lines.lines().nth(3).unwrap();
+            assert_eq!(parse(lines.as_bytes()), Err(line(4, fourth)));
+        }
+    }
+
+    #[test]
     fn output_that_was_cut_off_is_refused() {
         for length in 0..PMAP.len() {
             let cut = &PMAP.as_bytes()[..length];

@@ -37,6 +37,29 @@ fn headings_and_fields_are_read() {
 }
 
 #[test]
+fn each_field_is_what_the_kernel_says_of_it() {
+    let names = "Rss Pss Pss_Dirty Shared_Clean Shared_Dirty Private_Clean Private_Dirty Anonymous LazyFree AnonHugePages \
+                 Shared_Hugetlb Swap Locked Referenced";
+    let lines: String = names.split(' ').zip(1..).map(|(name, kib)| format!("{name}: {kib} kB\n")).collect();
+    let expected = Usage {
+        rss_bytes: 1 << 10,
+        pss_bytes: 2 << 10,
+        pss_dirty_bytes: 3 << 10,
+        shared_clean_bytes: 4 << 10,
+        shared_dirty_bytes: 5 << 10,
+        private_clean_bytes: 6 << 10,
+        private_dirty_bytes: 7 << 10,
+        anonymous_bytes: 8 << 10,
+        lazy_free_bytes: 9 << 10,
+        anonymous_huge_bytes: 10 << 10,
+        hugetlb_bytes: 11 << 10,
+        swap_bytes: 12 << 10,
+        locked_bytes: 13 << 10,
+    };
+    assert_eq!(rollup(lines.as_bytes()), expected);
+}
+
+#[test]
 fn a_name_in_a_line_of_its_own_is_that_of_the_mapping_above() {
     let text = "\
 7f0000-7f4000 rw-p 00000000 00:00 0 
@@ -77,7 +100,13 @@ fn maps_is_read_without_usage() {
     let text = "1000-2000 ---p 00000000 00:00 0\n2000-3000 rw-s 00000000 00:01 7   /SYSV00000001 (deleted)\n";
     let mappings = parse(text.as_bytes()).unwrap();
     assert!(mappings[0].is_inaccessible() && mappings[0].usage.is_none());
-    assert!(mappings[1].is_shared() && !mappings[1].is_anonymous());
+    assert!(mappings[1].is_shared() && !mappings[1].is_anonymous() && !mappings[1].is_inaccessible());
+    for (end, is_anonymous) in
+        [("p 0 0:0 0", true), ("s 0 0:0 0", false), ("p 0 0:0 0 [heap]", false), ("p 0 8:0 7", false)]
+    {
+        let mapping = &parse(format!("1000-2000 r-x{end}\n3000-4000 ---p 0 0:0 0\n").as_bytes()).unwrap()[0];
+        assert_eq!(mapping.is_anonymous(), is_anonymous, "{end}");
+    }
 }
 
 #[test]
@@ -94,6 +123,13 @@ fn a_file_cut_off_or_of_something_else_is_refused() {
         let whole = length == SMAPS.len() || SMAPS[..length].ends_with("me \n");
         assert_eq!(parse(&SMAPS.as_bytes()[..length]).is_ok(), whole, "{length}");
     }
+    let in_second_heading = SMAPS.find("p 00000000 00:00").unwrap();
+    assert_eq!(parse(&SMAPS.as_bytes()[..in_second_heading]), Err(MappingsError::Truncated));
+    let spoilt = SMAPS.replacen("Rss:  ", "Rss?  ", 1);
+    assert!(matches!(parse(spoilt.as_bytes()), Err(MappingsError::Line { number: 3, .. })));
+    let sums = "1000-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  16 kB\n";
+    assert_eq!(parse(sums.as_bytes()), Err(MappingsError::Rollup));
+    assert!(parse(b"1000-11111111111111111 r--p 0 0:0 0\n").is_err(), "no address has so many digits");
 }
 
 #[test]
