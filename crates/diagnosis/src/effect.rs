@@ -253,6 +253,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_round_with_nothing_in_both_is_no_evidence_and_one_with_something_in_one_of_them_is() {
+        let faults = |each: [u64; 7]| each.map(|faults| runs(1.0, faults, 20, 2).swap_remove(1));
+        let (some, none) = (faults([0, 2000, 2000, 2000, 2000, 2000, 2000]), faults([0; 7]));
+        assert_eq!(effect(&some, &none).faults, Change::More);
+        assert_eq!(effect(&none, &some).faults, Change::Less);
+        assert_eq!(effect(&none, &none).faults, Change::Same);
+    }
+
+    #[test]
     fn fewer_than_three_rounds_show_only_what_is_half_or_twice_as_much() {
         for (ratio, judgement) in [
             (0.6, Judgement::NoEffect),

@@ -346,6 +346,11 @@ mod tests {
             assert!(findings(&[(wrong, "1")])[0].ends_with(right), "{wrong}");
         }
         assert!(findings(&[("MALLOCOPTIONS", "disclaim")])[0].ends_with("no effect on malloc"));
+        for (one, other, distance) in
+            [("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("ab", "ba", 2)]
+        {
+            assert_eq!(edit_distance(one, other), distance, "{one} {other}");
+        }
     }
 
     #[test]
@@ -358,6 +363,10 @@ mod tests {
             findings(&[("MALLOC_ARENA_MAX", "2k")])[0].ends_with("reads 2 or ignores it"),
             "a number, not a size"
         );
+        for (value, bytes) in [("64k", 64 << 10), ("0100KiB", 64 << 10), ("0x10 gb", 16_u64 << 30)] {
+            let found = &findings(&[("MALLOC_TOP_PAD_", value)])[0];
+            assert!(found.ends_with(&format!("; write {bytes}")), "{found}");
+        }
         assert!(findings(&[("MALLOC_MMAP_MAX_", "off")])[0].contains("no number"));
         assert!(findings(&[("MALLOC_MMAP_MAX_", "-1")])[0].contains("outside of 0 to 2147483647"));
         assert!(findings(&[("MALLOC_ARENA_MAX", "0")])[0].contains("outside of 1"));

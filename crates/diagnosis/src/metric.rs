@@ -218,6 +218,25 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_rate_is_since_the_sample_before_and_of_processor_time_over_half_a_second() {
+        let at = |t, minor_faults, user_s| Sample { t, minor_faults, user_s, ..Sample::default() };
+        let samples =
+            [at(8.0, 0, 0.0), at(9.0, 10, 0.0), at(9.4, 10, 0.4), at(9.8, 10, 0.4), at(10.0, 50, 0.5)];
+        let now = |metric: Metric| metric.now(&samples).unwrap();
+        assert!((now(Metric::MinorFaults) - 200.0).abs() < 1e-6);
+        assert!((now(Metric::User) - 0.1 / 0.6 * 100.0).abs() < 1e-6);
+        let again = [samples[3], samples[4], samples[4]];
+        assert!(
+            (Metric::MinorFaults.now(&again).unwrap() - 200.0).abs() < 1e-6,
+            "over no time there is none"
+        );
+        let last = |metric: Metric, most| *metric.series(&samples, 9.0, 10.0, most).last().unwrap();
+        assert_eq!(last(Metric::MinorFaults, 1), (10.0, 40.0), "the last stretch ends with the last sample");
+        assert_eq!(last(Metric::MinorFaults, 1000).0, 10.0);
+        assert_eq!(Metric::MinorFaults.series(&samples, 9.0, 10.0, 1000).len(), 4);
+    }
+
+    #[test]
     fn nothing_and_one_sample_have_no_rate() {
         assert!(Metric::MinorFaults.series(&[], 0.0, 1.0, 10).is_empty());
         assert_eq!(Metric::MinorFaults.now(&samples(1, 1.0)), None);

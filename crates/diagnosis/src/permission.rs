@@ -470,6 +470,18 @@ mod tests {
         assert_eq!(cure_for(Mechanism::KernelEvents, Subject::Given, &user), "sudo faultless …");
         let closed = Rights { paranoid: Some(4), ..user.clone() };
         assert!(cure_for(Mechanism::UserEvents, Subject::Command, &closed).ends_with("paranoid=2"));
+        let open = |paranoid| Rights { paranoid: Some(paranoid), ..user.clone() };
+        let may = Rights { may_observe: true, ..closed.clone() };
+        for (mechanism, subject, rights) in [
+            (Mechanism::UserEvents, Subject::Given, &closed),
+            (Mechanism::UserEvents, Subject::Command, &open(2)),
+            (Mechanism::KernelEvents, Subject::Command, &open(1)),
+            (Mechanism::UserEvents, Subject::Command, &may),
+            (Mechanism::Tracepoints, Subject::Machine, &user),
+        ] {
+            let told = cure_for(mechanism, subject, rights);
+            assert_eq!(told, "sudo faultless …", "{mechanism:?} {subject:?}");
+        }
         let locked = Rights { ptrace_scope: Some(3), ..user.clone() };
         assert!(cure_for(Mechanism::Attach, Subject::Own, &locked).contains("next boot"));
         let root = Rights { user: 0, paranoid: Some(2), ..Rights::default() };

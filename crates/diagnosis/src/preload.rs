@@ -177,5 +177,7 @@ mod tests {
         assert_eq!(obstacle(&[script.clone(), file(elf(GLIBC))]), None);
         let message = obstacle(&[script, file(elf(None))]).unwrap();
         assert!(message.starts_with("/opt/start is run by /usr/bin/thing"));
+        let message = obstacle(&[file(elf(None))]).unwrap();
+        assert!(message.starts_with("a preload does not reach /usr/bin/thing: "), "{message}");
     }
 }

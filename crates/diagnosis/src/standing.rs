@@ -296,5 +296,14 @@ mod tests {
     fn equals_are_both_among_the_best() {
         let runs = campaign(&[&[&[1.0, 1.1, 1.0], &[1.1, 1.0, 1.0]], &[&[1.0], &[1.0]]]);
         assert!(is_among_best(&runs, 0, 0, Cost::Elapsed) && is_among_best(&runs, 0, 1, Cost::Elapsed));
+        assert_eq!(Ratio::of(vec![1.0; 6]).unwrap().verdict(), Ordering::Equal);
+        assert_eq!(best(&runs, 1, Cost::Elapsed), Some(0), "the first of equals");
+    }
+
+    #[test]
+    fn rounds_in_which_one_has_nothing_are_left_out() {
+        let runs = campaign(&[&[&[1.0, 0.0, 1.0], &[0.5, 0.5, 0.0]], &[&[0.0], &[1.0]]]);
+        let ratio = |cell| ratio(&runs, cell, 1, 0, Cost::Elapsed);
+        assert_eq!((ratio(0).map(|ratio| (ratio.low, ratio.high)), ratio(1)), (Some((0.5, 0.5)), None));
     }
 }

@@ -268,7 +268,11 @@ pub(crate) mod tests {
         let tuning = derived(&report);
         assert_eq!(shown(&tuning), ["MALLOC_MMAP_THRESHOLD_=5242880", "MALLOC_TRIM_THRESHOLD_=20971520"]);
         assert!(tuning.parts[0].reason.contains("blocks of 4 MiB are freed and asked for again 2,998 times"));
-        assert!(tuning.parts[1].reason.contains("at most 16 MiB"));
+        assert!(
+            tuning.parts[1]
+                .reason
+                .contains("at most 16 MiB at once (16 MiB in those large blocks, 0 B in small")
+        );
     }
 
     #[test]
@@ -298,6 +302,7 @@ pub(crate) mod tests {
         let report = HeapReport { small_live_peak_bytes: 40 * MIB, threads_peak: 1, ..HeapReport::default() };
         let tuning = derived(&report);
         assert_eq!(shown(&tuning), ["MALLOC_TRIM_THRESHOLD_=52428800"]);
+        assert!(tuning.parts[0].reason.contains("at most 40 MiB at once (40 MiB in small ones)"));
         assert!(tuning.remarks[0].starts_with("mmap half"));
     }
 
@@ -398,6 +403,26 @@ pub(crate) mod tests {
         assert!(!of_both(&asks, &keeps).parts.iter().any(is_of_another));
         let asks_less = HeapReport { large_bins: vec![bin(136 << 10, 8, 1)], ..HeapReport::default() };
         assert_eq!(of_both(&asks, &asks_less), derived(&asks), "it matters to nobody");
+    }
+
+    #[test]
+    fn of_what_several_processes_need_the_larger_is_set() {
+        let of = |bytes| HeapReport { large_bins: vec![bin(bytes, 1400, 2)], ..HeapReport::default() };
+        let (small, large, huge) = (of(256 << 10), of(4 * MIB), of(48 * MIB));
+        let set = |report, others: &[&HeapReport]| {
+            let others: Vec<HeapReport> = others.iter().map(|other| (*other).clone()).collect();
+            shown(&derive(&Evidence {
+                report: Some(report),
+                others: &others,
+                peak_rss_bytes: 0,
+                processors: 2,
+            }))
+        };
+        let expected = ["MALLOC_MMAP_THRESHOLD_=5242880", "MALLOC_TRIM_THRESHOLD_=10485760"];
+        assert_eq!(set(&small, &[&large]), expected);
+        assert_eq!(set(&large, &[&small]), expected);
+        let expected = ["MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=125829120"];
+        assert_eq!(set(&large, &[&huge, &large]), expected);
     }
 
     #[test]

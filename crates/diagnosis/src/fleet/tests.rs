@@ -78,6 +78,44 @@ fn counts_outlive_processes_and_sizes_do_not() {
 }
 
 #[test]
+fn all_that_a_process_and_its_children_used_and_hold_is_added_up() {
+    let mut fleet = fleet(Grouping::Name);
+    let seen = |place, times: u64| {
+        let s = times as f64;
+        Line::Sample(Sample {
+            process: place,
+            threads: 2,
+            vsize_bytes: Some(times * 1000),
+            rss_bytes: Some(times * 100),
+            minor_faults: times,
+            major_faults: times * 2,
+            user_s: s * 3.0,
+            system_s: s * 4.0,
+            children_minor_faults: times * 5,
+            children_major_faults: times * 6,
+            children_user_s: s * 7.0,
+            children_system_s: s * 8.0,
+            ..Sample::default()
+        })
+    };
+    for line in [process(0, "a", 2_000), process(1, "a", 2_000), seen(0, 1), seen(1, 2), seen(0, 11)] {
+        fleet.add(line);
+    }
+    let counts = fleet.counts().values().next().unwrap();
+    let used = |one: u64, other: u64, user_us: u64, system_us: u64| Use {
+        minor_faults: one,
+        major_faults: other,
+        user_us,
+        system_us,
+    };
+    assert_eq!(counts.own, used(13, 26, 39_000_000, 52_000_000));
+    assert_eq!(counts.children, used(65, 78, 91_000_000, 104_000_000));
+    let sizes = *fleet.sizes().values().next().unwrap();
+    assert_eq!((sizes.processes, sizes.threads), (2, 4));
+    assert_eq!((sizes.vsize_bytes, sizes.rss_bytes), (13_000, 1_300));
+}
+
+#[test]
 fn another_program_in_the_same_process_counts_for_its_own_name() {
     let mut fleet = fleet(Grouping::Name);
     for line in [process(0, "sh", 2_000), sample(0, 1.0, 10), process(0, "cc", 2_000), sample(0, 2.0, 15)] {
@@ -195,11 +233,12 @@ fn figures_that_are_not_exact_leave_the_last_exact_ones_for_a_while() {
     assert!(fleet.set_heap(0, exact.clone()));
     // A heap that was there is there: nothing found is a look that failed.
     assert!(!fleet.set_heap(0, Heap::of_another("unknown")));
-    (1..MOST_INEXACT_LOOKS).for_each(|_| fleet.keep_heap(0));
+    assert!(!fleet.set_heap(0, Heap::of_another(GLIBC)));
+    (2..MOST_INEXACT_LOOKS).for_each(|_| fleet.keep_heap(0));
     assert_eq!(allocators(&fleet), [("glibc".to_owned(), Some(9))]);
     fleet.keep_heap(0);
     assert_eq!(allocators(&fleet), [("glibc".to_owned(), None)]);
-    assert!(fleet.set_heap(0, exact));
+    assert!(fleet.set_heap(0, exact.clone()) && fleet.set_heap(0, exact));
     fleet.clear_heap(0);
     assert!(fleet.heaps().is_empty());
 }

@@ -131,6 +131,57 @@ fn one_threaded_programs_may_keep_what_they_learned_and_others_may_not() {
 }
 
 #[test]
+fn figures_and_limits_are_over_the_start_and_beside_libc() {
+    let marks = [
+        ("faults", 110.0),
+        ("live_kib", 2048.0),
+        ("top_kib", 5120.0),
+        ("used_kib", 2048.0),
+        ("touched_kib", 4096.0),
+        ("parked", 16.0),
+        ("private_kib", 300.0),
+        ("stretches", 3.0),
+        ("cpu_s", 2.0),
+        ("first_idle_kib", 4096.0),
+        ("late_idle_kib", 8192.0),
+    ];
+    let mib = |mib: f64| mib * 1024.0 * 1024.0;
+    let kib = |kib: f64| kib * 1024.0;
+    for (workload, variant, name, figure, limit) in [
+        ("spike", "", "RSS over the start at the end", mib(6.0), Some(mib(2.2))),
+        ("parked_random", "", "RSS over the start, 2 s after", mib(3.0), Some(mib(4.0) + 16.0 * PER_PARKED)),
+        ("pool", "", "RSS over the start, idle", mib(3.0), Some(mib(6.0))),
+        ("pool", "", "peak RSS", mib(21.0), Some(mib(40.0))),
+        ("pool", "", "faults", 100.0, Some(20.0 * 256.0 * 3.0 * 1.2)),
+        ("hundred", "", "private memory of a process", kib(300.0), Some(kib(528.0))),
+        ("sparse", "", "RSS over the start", mib(4.0), Some(mib(2.5))),
+        ("grow", "", "processor time", 2.0, Some(3.005)),
+        ("grow", "", "RSS over the start", mib(4.0), Some(mib(8.0))),
+        ("dgemm", "4K", "system time", 1.0, Some(2.0)),
+        ("dgemm", "4K", "faults", 100.0, Some(2300.0)),
+        ("phases", "0ms", "RSS over the start, late idle", mib(7.0), None),
+        ("phases", "1s", "RSS over the start, first idle", mib(3.0), Some(SMALL_REST)),
+    ] {
+        let mut campaign = campaign(workload, variant, 2);
+        let run_of =
+            |peak_mib: u64, system_s| Figures { peak_rss_bytes: peak_mib << 20, system_s, ..rss(1, 7, 4) };
+        run(&mut campaign, LIBC, run_of(40, 22.0), &[("private_kib", 400.0), ("cpu_s", 3.0)]);
+        run(&mut campaign, OURS, run_of(21, 1.0), &marks);
+        let rows = judge(&campaign);
+        let outcome = &rows.iter().find(|row| row.name == name).unwrap().outcomes[OURS];
+        assert_eq!((outcome.figure, outcome.limit), (Some(figure), limit), "{workload} {name}");
+    }
+    for (workload, variant, absent) in [
+        ("phases", "0ms", "RSS over the start, first idle"),
+        ("phases", "random:3", "RSS over the start, first idle"),
+        ("phases", "1s", "time of a late phase, ratio to the best other"),
+        ("dgemm", "random:3", "system time"),
+    ] {
+        assert!(judge(&campaign(workload, variant, 2)).iter().all(|row| row.name != absent), "{variant}");
+    }
+}
+
+#[test]
 fn what_needs_another_allocator_is_not_judged_without_it() {
     let mut campaign = campaign("jvm", "17", 300);
     run(&mut campaign, OURS, rss(1, 1, 1), &[("faults", 1.0)]);
@@ -160,6 +211,11 @@ fn huge_pages_may_cost_a_tenth_more_memory_than_the_same_library_without() {
     run(&mut campaign, OURS, peak(111), &[]);
     run(&mut campaign, LIBC, peak(400), &[]);
     assert_eq!(standing(&campaign, name, OURS), Standing::Missed);
+    campaign
+        .samples
+        .iter_mut()
+        .for_each(|sample| sample.figures = Some(peak(if sample.contender == 2 { 101 } else { 111 })));
+    assert_eq!(standing(&campaign, name, OURS), Standing::Reached);
     assert!(matches!(standing(&campaign, name, 2), Standing::Unknown(_)));
     assert!(matches!(standing(&campaign, name, LIBC), Standing::Unknown(_)), "another library");
 }

@@ -173,6 +173,24 @@ fn less_memory_that_is_bought_with_faults_is_preferred_to_none_and_says_so() {
 }
 
 #[test]
+fn of_settings_that_only_take_less_memory_the_one_that_takes_least_is_best() {
+    let (mmap, trim) = halves();
+    let arms = [
+        arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 20)),
+        arm("mmap half only", Role::Libc(vec![mmap]), runs(4.95, 30_000, 80, 20)),
+        arm("trim half only", Role::Libc(vec![trim]), runs(5.0, 29_950, 50, 20)),
+    ];
+    let verdict = judge(&arms).unwrap();
+    assert_eq!(verdict.best_libc, Some(2), "{}", verdict.sentence);
+    assert!(verdict.sentence.contains("trim half only helps (peak RSS ×0.50)"), "{}", verdict.sentence);
+    assert!(
+        verdict.sentence.contains("mmap half only takes less memory (peak RSS ×0.80)"),
+        "{}",
+        verdict.sentence
+    );
+}
+
+#[test]
 fn where_nothing_helps_it_says_so_and_names_what_is_worse() {
     let verdict = judge(&[
         arm("libc as is", Role::AsIs, runs(5.0, 30_000, 100, 90)),
