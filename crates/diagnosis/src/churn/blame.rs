@@ -308,7 +308,8 @@ mod tests {
         let ways = [["pool_trim", "by_one"], ["pool_trim", "by_two"], ["pool_trim", "by_two"]];
         let stacks = ways.iter().zip(["first", "second", "third"]);
         // A compiler may have divided it in two.
-        let stacks = stacks.map(|(way, outer)| stack(&[way[0], way[0], way[1], outer, "main"])).collect();
+        let stacks =
+            stacks.map(|(way, outer)| stack(&["munmap", way[0], way[0], way[1], outer, "main"])).collect();
         let recording = tally.finish(Circumstances { stacks, ..Circumstances::default() });
         let [culprit] = culprits(&recording).try_into().unwrap();
         assert_eq!((culprit.amount.count, culprit.called_by.as_deref()), (7, Some("by_two")));

@@ -268,7 +268,11 @@ mod tests {
             let circumstances = Circumstances { mechanism, observed_ns: 1, ..Circumstances::default() };
             let mut recording = Tally::begin(0).finish(circumstances);
             recording.operations.entry(Operation::MapAnonymous).or_default().amount.add(4096);
-            let comparison = Comparison::of_kernel(&recording, &recording);
+            let nothing =
+                Tally::begin(0).finish(Circumstances { observed_ns: 1, ..Circumstances::default() });
+            let comparison = Comparison::of_kernel(&recording, &nothing);
+            assert_eq!(comparison.all.0, Sums { calls: 1.0, bytes: 4096.0, live_bytes: 0.0 });
+            assert!(comparison.is_estimated, "no chain was taken of the call");
             (comparison.ends_are_known, comparison.callers_are_known)
         };
         assert_eq!(seen_by(Mechanism::MmapRecords), (false, false));

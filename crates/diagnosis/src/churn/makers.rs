@@ -197,6 +197,11 @@ mod tests {
         let of = |sizes| Makers::of_sizes(&recording, &[Operation::MapAnonymous], sizes);
         let large = of((196 << 10, 64 << 20));
         assert_eq!((large.part_of_malloc(), large.foremost_other()), (Some(1.0), None));
+        assert_eq!(
+            of((100 << 20, 1 << 30)).all(),
+            16,
+            "half of the smallest and twice the largest are about as large"
+        );
         let small = of((4 << 10, 16 << 10));
         assert_eq!(small.foremost_other().unwrap().function, "_dl_map_segments");
         // Where sizes do not tell, all are asked.

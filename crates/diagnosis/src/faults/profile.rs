@@ -239,6 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn what_faults_were_is_summed_with_them() {
+        let mut recording = recording();
+        recording.faults[0].is_huge = Some(true);
+        recording.faults[1].in_kernel = true;
+        recording.faults[2].is_major = true;
+        recording.method.steps[0].major_faults = 1;
+        recording.method.steps[0].minor_faults = 9;
+        (recording.counters.user.minor, recording.counters.user.major) = (9099, 1);
+        let profile = Profile::of(&recording);
+        let all = Amount { faults: 9100.0, major: 1.0, in_kernel: 9.0, huge: 9090.0 };
+        assert_eq!(profile.all, all);
+        assert_eq!(profile.functions[0].amount, Amount { in_kernel: 0.0, faults: 9091.0, ..all });
+        assert_eq!((profile.share(4550.0), profile.functions[0].known_by_few), (0.5, 0.0));
+        recording.faults[0].samples = 29;
+        assert_eq!(Profile::of(&recording).functions[0].known_by_few, 9090.0);
+    }
+
+    #[test]
     fn faults_without_a_call_chain_are_not_lost() {
         let mut recording = recording();
         recording.faults[0].call = None;

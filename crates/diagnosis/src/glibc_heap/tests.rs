@@ -4,13 +4,17 @@ mod changing;
 mod overdue;
 
 use faultless_records::glibc_heap::{LAYOUTS, Layout};
+use faultless_records::mappings::Mapping;
 use proptest::prelude::*;
 
+use super::account::Account;
 use super::arenas::Data;
 use super::choice::{self, Outcome};
 use super::made::*;
+use super::pages::Holding;
+use super::sizes::Amount;
 use super::walk::Flaw;
-use super::{Area, Memory, PAGE_BYTES, Page, joined};
+use super::{Area, Memory, PAGE_BYTES, Page, areas, joined};
 
 #[test]
 fn every_layout_is_walked_exactly() {
@@ -30,6 +34,74 @@ fn every_layout_is_walked_exactly() {
         assert_eq!(holding.resident_bytes, total.walked_bytes(), "all pages are resident");
         assert!(total.trapped_bytes() <= holding.resident_bytes);
     }
+}
+
+#[test]
+fn figures_of_arenas_add_up_and_what_is_free_of_the_resident_is_trapped() {
+    let amount = |blocks| Amount { blocks, bytes: blocks * 100 };
+    let holding =
+        Holding { resident_bytes: 8000, swapped_bytes: 70, whole_free_bytes: 900, pinned_bytes: 1000 };
+    let one = Account {
+        binned: amount(1),
+        fast: amount(2),
+        cached: amount(3),
+        top_bytes: 4000,
+        largest_free_bytes: 300,
+        overhead_bytes: 50,
+        holding,
+        cached_resident_bytes: 100,
+        returnable_bytes: 600,
+        ..Account::default()
+    };
+    assert_eq!((one.free_bytes(), one.walked_bytes(), one.kept_bytes()), (4600, 4650, 300));
+    assert_eq!((one.trapped_bytes(), one.fragmentation()), (2000, Some(0.25)));
+    let mut both = one.clone();
+    both.merge(&one);
+    let double =
+        Holding { resident_bytes: 16_000, swapped_bytes: 140, whole_free_bytes: 1800, pinned_bytes: 2000 };
+    let expected = Account {
+        binned: amount(2),
+        fast: amount(4),
+        cached: amount(6),
+        top_bytes: 8000,
+        overhead_bytes: 100,
+        holding: double,
+        cached_resident_bytes: 200,
+        returnable_bytes: 1200,
+        ..one
+    };
+    assert_eq!(both, expected);
+}
+
+#[test]
+fn areas_are_joined_where_a_heap_goes_on_across_mappings() {
+    let mapping = |start, permissions: &[u8; 4], name: &str, inode| Mapping {
+        start,
+        end: start + PAGE_BYTES,
+        permissions: *permissions,
+        name: name.into(),
+        inode,
+        ..Mapping::default()
+    };
+    let ends = |pair: [Mapping; 2]| areas(&pair).iter().map(|area| area.end / PAGE_BYTES).collect::<Vec<_>>();
+    let page = PAGE_BYTES;
+    let ([rw, no], named) = ([*b"rw-p", *b"---p"], "[anon:x]");
+    for (first, second, joins) in [
+        (mapping(page, &rw, "", 0), mapping(2 * page, &rw, named, 0), true),
+        (mapping(page, &rw, "[heap]", 0), mapping(2 * page, &no, "[heap]", 0), true),
+        (mapping(page, &rw, "", 0), mapping(2 * page, &no, "", 0), false),
+        (mapping(page, &no, "", 0), mapping(2 * page, &rw, "", 0), false),
+        (mapping(page, &rw, "[heap]", 0), mapping(2 * page, &rw, "", 0), false),
+        (mapping(page, &rw, "/a", 7), mapping(2 * page, &rw, "", 0), false),
+        (mapping(page, &rw, "", 0), mapping(2 * page, &rw, "/a", 7), false),
+        (mapping(page, &rw, "", 0), mapping(3 * page, &rw, "", 0), false),
+    ] {
+        let last = second.end / PAGE_BYTES;
+        let expected = if joins { vec![last] } else { vec![2, last] };
+        assert_eq!(ends([first.clone(), second.clone()]), expected, "{first:?} {second:?}");
+    }
+    let area = areas(&[mapping(page, &rw, "", 0)]).remove(0);
+    assert_eq!([page - 1, page, 2 * page].map(|address| area.holds(address)), [false, true, false]);
 }
 
 #[test]

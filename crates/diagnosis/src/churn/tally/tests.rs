@@ -228,6 +228,74 @@ fn what_is_held_to_the_end_is_told_by_who_mapped_it_where_that_is_known() {
     assert_eq!(held, [("large", 2.0 * LARGE as f64)]);
 }
 
+/// A recording of calls, a microsecond apart.
+fn of_calls(calls: &[(CallKind, [u64; 5], Result<u64, i32>)]) -> ChurnRecording {
+    let mut tally = Tally::begin(0);
+    for (time_us, (kind, arguments, result)) in (1..).zip(calls) {
+        let MemoryEvent::Call(call) = event(LARGE, None) else { unreachable!() };
+        let (kind, arguments, result) = (*kind, *arguments, *result);
+        tally.take(&MemoryEvent::Call(MemoryCall {
+            time_ns: time_us * 1000,
+            kind,
+            arguments,
+            result,
+            ..call
+        }));
+    }
+    finished(tally, Mechanism::Seccomp)
+}
+
+#[test]
+fn questions_for_the_heaps_end_and_calls_that_fail_give_nothing_back() {
+    let (heap, enomem) = (0x10_0000, 12);
+    let recording = of_calls(&[
+        (CallKind::Brk, [0; 5], Ok(heap)),
+        (CallKind::Brk, [heap + LARGE, 0, 0, 0, 0], Ok(heap + LARGE)),
+        (CallKind::Brk, [0; 5], Ok(heap + LARGE)),
+        (CallKind::Brk, [heap + (1 << 50), 0, 0, 0, 0], Ok(heap + LARGE)),
+        (CallKind::Mmap, [0, LARGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, 0], Err(enomem)),
+    ]);
+    let of = |operation| {
+        let sum = &recording.operations[&operation];
+        (sum.amount.count, sum.amount.bytes, sum.failed)
+    };
+    assert_eq!(of(Operation::BreakQuery), (2, 0, 0));
+    assert_eq!(of(Operation::BreakGrow), (1, LARGE, 1));
+    assert_eq!(of(Operation::MapAnonymous), (0, 0, 1));
+    assert!(recording.cycles.is_empty() && recording.bytes_given_back() == 0);
+}
+
+#[test]
+fn a_mapping_lives_from_its_making_to_its_end_and_goes_on_where_it_is_moved() {
+    let (here, there, flags) = (0x7f00_0000_0000, 0x7e00_0000_0000, MAP_PRIVATE | MAP_ANONYMOUS);
+    let make = (CallKind::Mmap, [0, LARGE, 3, flags, 0], Ok(here));
+    let end_at = |start| (CallKind::Munmap, [start, LARGE, 0, 0, 0], Ok(0));
+    let recording =
+        of_calls(&[make, end_at(here), (CallKind::Mmap, [0, SMALL, 1, MAP_PRIVATE, 0], Ok(here))]);
+    let [lives] = recording.ended_mappings.values().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(
+        (lives.amount, lives.by_life.clone()),
+        (Amount { count: 1, bytes: LARGE }, [(class_of(1000), 1)].into())
+    );
+    let moved = |flags| (CallKind::Mremap, [here, LARGE, LARGE, flags, 0], Ok(there));
+    let of_moved = of_calls(&[make, moved(1)]);
+    assert_eq!((of_moved.live_mappings.count, of_moved.ended_mappings.len()), (1, 0));
+    let of_both = of_calls(&[make, moved(1 | MREMAP_DONTUNMAP)]);
+    assert_eq!((of_both.live_mappings.bytes, of_both.ended_mappings.len()), (2 * LARGE, 0));
+    assert_eq!(of_calls(&[make, moved(1), make]).cycles, [], "nothing was given back");
+}
+
+#[test]
+fn what_is_advised_again_and_again_is_a_purge_of_the_same_pages_only_if_it_takes_them() {
+    let start = 0x7f00_0000_0000;
+    let advise = |advice| (CallKind::Madvise, [start, LARGE, advice, 0, 0], Ok(0));
+    let times = |calls: &[_]| of_calls(calls).cycles.iter().map(|cycle| cycle.amount.count).sum::<u64>();
+    assert_eq!(times(&[advise(MADV_DONTNEED); 3]), 2);
+    assert_eq!(times(&[advise(MADV_HUGEPAGE); 3]), 0);
+    let make = (CallKind::Mmap, [start, LARGE, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, 0], Ok(start));
+    assert_eq!(times(&[make, advise(MADV_DONTNEED), make, advise(MADV_DONTNEED)]), 1, "the mapping alone");
+}
+
 #[test]
 fn trims_of_an_arena_that_was_there_at_the_start_are_no_purges() {
     let (heap, other) = (Extent::new(0x7f00_0000_0000, 64 << 20), Extent::new(0x7e00_0000_0000, 64 << 20));

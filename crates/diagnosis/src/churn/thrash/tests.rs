@@ -471,7 +471,7 @@ fn what_is_rare_or_slow_is_quiet() {
 #[test]
 fn numbers_are_written_as_people_say_them() {
     assert_eq!([0.4, 31_044.0, 987.6, 1_234_567.0].map(whole), ["0", "31,000", "988", "1,230,000"]);
-    assert_eq!([33.0, 1.0, 2.5].map(pages), ["33 pages", "1 page", "2.5 pages"]);
+    assert_eq!([33.2, 1.0, 2.5, 3.0].map(pages), ["33 pages", "1 page", "2.5 pages", "3 pages"]);
 }
 
 #[test]

@@ -48,6 +48,41 @@ fn a_call_of_malloc_trim_counts_once_however_many_pieces_it_gives_back() {
 }
 
 #[test]
+fn a_top_that_the_program_moves_itself_is_put_down_to_no_threshold() {
+    let told = |own: u64| {
+        let heap = 0x10_0000;
+        let mut program = Program::start();
+        program.call(CallKind::Brk, [0; 5], heap);
+        for number in 0..150 {
+            program.stack = Some(TakenStack { index: u32::from(number < own), weight: 1 });
+            for end in [heap + MIB, heap] {
+                program.call(CallKind::Brk, [end, 0, 0, 0, 0], end);
+            }
+        }
+        let stacks: [&[&str]; 2] = [
+            &["brk", "sbrk", "systrim", "_int_free", "free", "main"],
+            &["brk", "sbrk", "pool_reset", "main"],
+        ];
+        program.end(&stacks).remove(0)
+    };
+    let (of_malloc, own) = (told(0), told(150));
+    assert!(of_malloc.sentence.starts_with("the top of the heap is given back"), "{}", of_malloc.sentence);
+    assert!(of_malloc.remedy.contains("doctor"), "{}", of_malloc.remedy);
+    assert!(
+        own.sentence.starts_with("the program itself gives the top of the heap back"),
+        "{}",
+        own.sentence
+    );
+    assert!(own.remedy.starts_with("no setting of malloc reaches it"), "{}", own.remedy);
+    assert_eq!(
+        (own.caller.as_ref().unwrap().function.as_str(), of_malloc.caller.as_ref()),
+        ("pool_reset", None)
+    );
+    assert_eq!([&of_malloc, &own].map(Finding::is_of_allocator), [true, false]);
+    assert_eq!([own.pages_each, own.pages_per_second / own.per_second], [256.0; 2]);
+}
+
+#[test]
 fn what_only_looks_like_an_arenas_heap_is_not_told_as_malloc_where_chains_tell_whose_it_is() {
     let told = |stack: &[&str]| {
         let mut program = Program::start();
