@@ -214,5 +214,8 @@ mod tests {
             assert!(list_of(granules) <= list_of(granules + 1));
         }
         assert!(list_of(1 << 24) < LISTS);
+        assert!((1..=EXACT).zip(0..).all(|(granules, list)| list_of(granules) == list));
+        let quarters = (5..24).flat_map(|log| (4..8).map(move |quarter| (quarter << (log - 2)) + 1));
+        assert!(quarters.zip(EXACT as usize..).all(|(granules, list)| list_of(granules) == list));
     }
 }
