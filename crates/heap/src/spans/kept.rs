@@ -460,4 +460,25 @@ mod tests {
         while kept.pop_any(&map).is_some() {}
         assert_eq!((kept.lists[2].most(2), kept.granules), (4, 0), "others needed the memory");
     }
+
+    #[test]
+    fn however_many_large_blocks_of_a_length_come_and_go_no_more_than_16_mib_are_kept_for_them() {
+        for granules in [1, 3, LONGEST] {
+            let (map, base, mut kept, depot) = memory(2048);
+            let mut most = 0;
+            for _ in 0..12 {
+                for number in 0..2048 / granules {
+                    let _ = kept.keep_large(&map, &depot, Span { first: base + number * granules, granules });
+                    most = most.max(kept.granules);
+                }
+                for _ in 0..2048 / granules {
+                    if kept.take_large(&map, granules).is_none() {
+                        kept.miss_large(&depot, granules);
+                    }
+                }
+            }
+            let last = MOST_LARGE as u32 * granules;
+            assert!((MOST_GRANULES / 2..=MOST_GRANULES + last).contains(&most), "{most} of {granules}");
+        }
+    }
 }
