@@ -58,3 +58,24 @@ fn of_an_allocator_that_is_linked_into_a_library_the_verdict_says_that_its_insid
         assert_eq!(line_of(&seen), None);
     }
 }
+
+#[test]
+fn a_tenth_in_swap_is_worth_a_word() {
+    let of = |rss_kib: u64, swap_kib: u64| {
+        let smaps =
+            format!("10000-40000000 rw-p 00000000 00:00 0 [heap]\nRss: {rss_kib} kB\nSwap: {swap_kib} kB\n");
+        let mappings =
+            mappings::parse(format!("{smaps}50000000-50001000 r--p 0 8:1 7 /a\nRss: 0 kB\n").as_bytes());
+        let mappings = mappings.unwrap();
+        let parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+        let map = MapView::new("server (7)".into(), Some(7), mappings, parts);
+        let findings = ProcessConsultation { map, ..quiet(1, 1) }.findings();
+        findings.into_iter().find(|finding| finding.concern == Concern::Swap).map(|finding| finding.sentence)
+    };
+    let sentence = of(9216, 1024).unwrap();
+    assert!(
+        sentence.starts_with("1 MiB of it is in swap: each page comes back by a major fault"),
+        "{sentence}"
+    );
+    assert_eq!([of(9216, 1000), of(4, 0), of(0, 0)], [None, None, None]);
+}
