@@ -165,7 +165,9 @@ mod tests {
         assert_eq!(made.len(), 1);
         assert!(made[0].contains("took 10.800 s") && made[0].contains("900,000 minor faults"), "{made:?}");
         assert_eq!(of_runs(&look(0.5, 90_000), &as_is(0.4, 180)).len(), 1, "by its faults");
+        assert_eq!(of_runs(&look(12.0, 180), &as_is(0.002, 180)).len(), 1, "by its time");
         assert!(of_runs(&look(2.0, 4_000), &as_is(1.0, 4_000)).is_empty(), "cold caches");
+        assert!(of_runs(&look(1.0, 25_000), &as_is(1.0, 10_000)).is_empty(), "less than three times as many");
         assert!(of_runs(&look(0.05, 4_000), &as_is(0.005, 400)).is_empty(), "too little to count");
     }
 
@@ -203,8 +205,28 @@ mod tests {
         assert!(told(arm("Faultless", 0.2, 0.01, 0.3)).is_empty(), "it ended sooner");
         assert!(told(arm("Faultless", 0.2, 0.01, 1.0)).is_empty(), "it waits for something else");
         assert!(told(arm("Faultless", 0.3, 0.6, 1.0)).is_empty(), "noise");
-        let short = [arm("libc as is", 0.002, 0.003, 0.016), arm("Faultless", 0.0, 0.006, 0.016)];
-        assert!(of_runs(&look(0.016, 400), &short).is_empty(), "too little to count");
+        let brief = [arm("libc as is", 0.02, 0.07, 0.1), arm("Faultless", 0.085, 0.001, 0.101)];
+        assert_eq!(of_runs(&look(0.1, 400), &brief).len(), 1);
+        for (base, other) in [((0.002, 0.003), (0.0, 0.006)), ((0.008, 0.002), (0.001, 0.009))] {
+            let short = [arm("libc as is", base.0, base.1, 0.016), arm("Faultless", other.0, other.1, 0.016)];
+            assert!(of_runs(&look(0.016, 400), &short).is_empty(), "too little to count");
+        }
+    }
+
+    #[test]
+    fn what_every_time_limit_ended_did_not_end_by_its_work() {
+        let mut arms = [as_is(1.0, 400), as_is(1.0, 400)].concat();
+        let mut first = look(1.0, 400);
+        first.ending = Ending::TIME_LIMIT;
+        let mut told = |ending| {
+            arms[1].runs.iter_mut().chain([&mut first]).for_each(|run| run.ending = ending);
+            arms[0].runs.iter_mut().for_each(|run| run.ending = Ending::TIME_LIMIT);
+            first.ending = Ending::TIME_LIMIT;
+            of_runs(&first, &arms).join("; ")
+        };
+        let said = told(Ending::TIME_LIMIT);
+        assert!(said.starts_with("every run was ended by its time limit"), "{said}");
+        assert_eq!(told(Ending::Exited(0)), "", "one arm ended by itself");
     }
 
     #[test]

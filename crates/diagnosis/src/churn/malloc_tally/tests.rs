@@ -49,12 +49,41 @@ fn lives_and_threads_are_told_by_what_was_described() {
     let lives = &recording.sizes[&6];
     assert_eq!((lives.freed.count, lives.freed_elsewhere.count, lives.live.bytes), (7.0, 3.0, 300.0));
     assert_eq!(lives.by_life[&11], 7.0);
-    assert_eq!(recording.peak_live_bytes, 1000.0);
+    assert_eq!((recording.peak_live_bytes, recording.described), (1000.0, 10));
     assert_eq!(recording.threads.len(), 2);
     let handover = &recording.handovers[0];
     assert_eq!(recording.threads[handover.to].name, "freer");
     assert_eq!((recording.threads[handover.from].tid, handover.amount.count), (1, 3.0));
     assert_eq!((recording.callers[0].live.count, recording.callers[0].life_sum_ns), (3.0, 7.0 * 2048.0));
+}
+
+#[test]
+fn of_blocks_that_lived_when_sight_was_lost_nothing_more_is_known() {
+    let mut tally = MallocTally::default();
+    for id in 1..=4 {
+        tally.take(0, &allocated(id, 100, 2, 1), Some(0));
+    }
+    tally.take(0, &freed(1, 1, 1000 + 2048), None);
+    tally.lose_sight();
+    tally.take(0, &allocated(5, 100, 2, 1), Some(0));
+    tally.set_counts(0, 77, counts(6, 10, 1000));
+    let recording = finish(tally);
+    let (lives, caller) = (&recording.sizes[&6], &recording.callers[0]);
+    assert_eq!((lives.freed.count, lives.unknown.count, lives.live.count), (2.0, 6.0, 2.0));
+    assert_eq!((caller.unknown.bytes, caller.live.bytes), (600.0, 200.0));
+    assert_eq!(caller.life_sum_ns, 2.0 * 2048.0, "each stands for two");
+}
+
+#[test]
+fn a_program_that_another_takes_the_place_of_is_no_process_of_its_own() {
+    let mut tally = MallocTally::default();
+    for process in 0..2 {
+        tally.take(process, &allocated(1, 100, 1, 1), Some(0));
+        tally.set_counts(process, 77, counts(6, 1, 100));
+    }
+    tally.exec(0);
+    let recording = finish(tally);
+    assert_eq!((recording.processes, recording.execs, recording.programs()), (1, 1, 2));
 }
 
 #[test]
