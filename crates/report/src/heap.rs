@@ -162,6 +162,8 @@ impl HeapView {
 pub(crate) mod tests {
     use faultless_diagnosis::glibc_heap::account::Account;
     use faultless_diagnosis::glibc_heap::mapped::MappedBlocks;
+    use faultless_diagnosis::glibc_heap::pages::Holding;
+    use faultless_diagnosis::glibc_heap::sizes::Amount;
     use faultless_records::glibc_heap::LAYOUTS;
 
     use super::*;
@@ -191,6 +193,72 @@ pub(crate) mod tests {
             faultless: None,
             remarks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_account_tells_what_is_free_and_what_of_it_is_resident() {
+        let mut view = with_changed_caches(Source::Process(None), 0);
+        view.counted_rss_bytes = Some(400 << 20);
+        let mib = |mib: u64| mib << 20;
+        let amount = |blocks, bytes| Amount { blocks, bytes };
+        let walk = &mut view.walks[0];
+        walk.mapped = MappedBlocks {
+            blocks: 3,
+            bytes: mib(120),
+            found_blocks: 2,
+            resident_bytes: mib(100),
+            ..walk.mapped
+        };
+        walk.total = Account {
+            binned: amount(2, mib(3)),
+            fast: amount(4, mib(2)),
+            cached: amount(6, mib(1)),
+            top_bytes: mib(5),
+            largest_free_bytes: mib(4),
+            holding: Holding {
+                resident_bytes: mib(40),
+                swapped_bytes: mib(1),
+                whole_free_bytes: mib(8),
+                pinned_bytes: mib(1),
+            },
+            cached_resident_bytes: mib(1),
+            returnable_bytes: mib(6),
+            ..Account::default()
+        };
+        (0..2).for_each(|_| walk.total.used.add(mib(2)));
+        walk.total.free.add(mib(3));
+        let lines = |view: &HeapView| -> Vec<String> {
+            let text = table::text(view, false, None);
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+        };
+        let all = lines(&view);
+        let first = all.iter().position(|line| line.starts_with("The process has")).unwrap();
+        let expected = [
+            "The process has 400.0 MiB resident; 140.0 of it, 35.0 %, in malloc's heaps and mapped blocks.",
+            "faultless map --pid 7 names the rest.",
+            "",
+            "MiB",
+            "reserved 0.0 0 arenas, 0 heaps",
+            "in use 4.0 2 blocks",
+            "free 11.0 bins 3.0, fast bins 2.0, threads' caches 1.0 (4 found), tops 5.0; the largest 4.0",
+            "resident 40.0 and 1.0 MiB in swap",
+            "trapped 10.0 fragmentation 25.0 %",
+            "trim 6.0 malloc_trim(0) would give it back",
+            "left 2.0 whole free pages that it would not give back",
+            "pinned 1.0 free parts of pages in use",
+            "cached 1.0 in threads' caches",
+            "mapped 120.0 3 blocks with a mapping of their own, in use; 2 found, with 100.0 resident",
+        ];
+        assert_eq!(all[first..][..expected.len()], expected);
+        assert!(all.iter().any(|line| line == "2,097,152 to 4,194,303 2 4.0 1 3.0"), "{all:#?}");
+        view.walks[0].residency_is_known = false;
+        let unknown = lines(&view);
+        let has = |expected: &str| unknown.iter().any(|line| line == expected);
+        assert!(
+            has("resident ? and 1.0 MiB in swap") && has("trim 6.0 malloc_trim(0) would give back at most")
+        );
+        view.counted_rss_bytes = Some(mib(150));
+        assert!(lines(&view).contains(&"The process has 150.0 MiB resident; 140.0 of it, 93.3 %, in malloc's heaps and mapped blocks.".to_owned()));
     }
 
     #[test]
