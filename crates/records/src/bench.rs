@@ -385,6 +385,10 @@ mod tests {
             let marks = BTreeMap::from([("pause_us".into(), figure)]);
             assert!(campaign(&Sample { marks, ..sound.clone() }).check().is_err());
         }
+        for (cell, contender) in [(1, 0), (0, 1)] {
+            let refused = campaign(&Sample { cell, contender, ..sound.clone() }).check().unwrap_err();
+            assert_eq!(refused, format!("a sample names cell {cell} and contender {contender}"));
+        }
         let refused = campaign(&Sample { round: 200_000_000, ..sound }).check().unwrap_err();
         assert_eq!(refused, "a sample is of round 200000000 where all are 2");
     }

@@ -436,6 +436,47 @@ mod tests {
     }
 
     #[test]
+    fn each_field_is_read_from_its_place() {
+        // Each half of a word is its own offset.
+        let bytes: Vec<u8> = (0..2200_u32).step_by(4).flat_map(u32::to_le_bytes).collect();
+        let word = |offset: u64| offset | (offset + 4) << 32;
+        let mut state = ArenaState::parse(&bytes, &LAYOUT_2_35).unwrap();
+        assert_eq!((state.fast_bins.len(), state.fast_bins[9]), (10, word(88)));
+        assert_eq!((state.bins.len(), state.bins[126]), (127, (word(2128), word(2136))));
+        assert_eq!((state.lock, state.top, state.next, state.threads), (0, word(96), word(2160), word(2176)));
+        assert_eq!((state.system_bytes, state.max_system_bytes), (word(2184), word(2192)));
+        assert!(!state.is_noncontiguous);
+        state = ArenaState::parse(&[&[0, 0, 0, 0, 3], &bytes[5..]].concat(), &LAYOUT_2_35).unwrap();
+        assert!(state.is_noncontiguous);
+        let of_newest = ArenaState::parse(&bytes, &LAYOUT_2_43).unwrap();
+        assert_eq!((of_newest.fast_bins.len(), of_newest.top, of_newest.bins[0].0), (0, word(8), word(24)));
+        let info = HeapInfo::parse(&bytes).unwrap();
+        assert_eq!(
+            (info.arena, info.previous, info.bytes, info.accessible_bytes),
+            (word(0), word(8), word(16), word(24))
+        );
+        let expected = Parameters {
+            trim_threshold_bytes: word(0),
+            top_pad_bytes: word(8),
+            mmap_threshold_bytes: word(16),
+            huge_page_bytes: word(40),
+            mmap_count: 60,
+            max_mmap_count: 68,
+            mmapped_bytes: word(80),
+            max_mmapped_bytes: word(88),
+            main_start: word(96),
+            cache_lists: word(104),
+            cache_count: word(120),
+        };
+        assert_eq!(Parameters::parse(&bytes, &LAYOUT_2_35), Some(expected));
+        let size = SizeWord(0x45);
+        assert_eq!(
+            (size.bytes(), size.previous_is_used(), size.is_mapping(), size.is_of_thread_arena()),
+            (0x40, true, false, true)
+        );
+    }
+
+    #[test]
     fn a_mangled_link_leads_where_it_led() {
         let layout = Layout::of((2, 36)).unwrap();
         let place = 0x7f12_3456_7890;

@@ -129,7 +129,10 @@ fn a_file_cut_off_or_of_something_else_is_refused() {
     assert!(matches!(parse(spoilt.as_bytes()), Err(MappingsError::Line { number: 3, .. })));
     let sums = "1000-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  16 kB\n";
     assert_eq!(parse(sums.as_bytes()), Err(MappingsError::Rollup));
-    assert!(parse(b"1000-11111111111111111 r--p 0 0:0 0\n").is_err(), "no address has so many digits");
+    for address in ["11111111111111111", ""] {
+        let line = format!("1000-{address} r--p 0 0:0 0\n1000-2000 r--p 0 0:0 0\n");
+        assert!(parse(line.as_bytes()).is_err(), "{address} is no address");
+    }
 }
 
 #[test]
