@@ -15,6 +15,9 @@ use super::kind::Kind;
 use super::loaded::Loaded;
 use super::reader::{Reader, extent_of, mapping_at};
 
+/// What proves the stack of a thread that has ended.
+pub const OF_ENDED_THREAD: &str = "control block of a thread that has ended";
+
 /// How far above a stack pointer the control block is searched.
 const LARGEST_STACK_BYTES: u64 = 64 << 20;
 
@@ -132,8 +135,8 @@ fn add(reader: &Reader<'_>, loaded: &Loaded, sight: &Sight<'_>, stack: &Stack, c
         ),
         None => Evidence::with(
             Strength::Contents,
-            "control block of a thread that has ended",
-            format!("kept for the next thread{started}"),
+            OF_ENDED_THREAD,
+            format!("kept for the next thread, or until it is joined{started}"),
         ),
     };
     claims.add(stack.extent, kind, evidence);

@@ -1,9 +1,11 @@
 //! What stands below the table of a map: the control group, what makes memory resident that may not be in use, what no RSS counts, what
 //! was not seen.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use faultless_diagnosis::classification::kind::Kind;
+use faultless_diagnosis::classification::stacks::OF_ENDED_THREAD;
 use faultless_records::cgroup::{MemoryGroup, Version};
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{several, size, whole};
@@ -20,6 +22,12 @@ const NOTABLE_PART: u64 = 10;
 
 /// So many pipes and sockets may hold a notable amount.
 const MANY_BUFFERS: u64 = 256;
+
+/// Addresses of stacks that glibc keeps for the next threads. Source: `glibc.pthread.stack_cache_size`.
+const KEPT_STACK_BYTES: u64 = 40 << 20;
+
+/// Of fewer stacks than this nothing is said.
+const MANY_STACKS: u64 = 64;
 
 /// All of it, a line for each.
 #[must_use]
@@ -59,11 +67,31 @@ pub(crate) fn what_else_is_resident(view: &MapView) -> String {
     [
         why_resident(&view.sum()),
         unseen_inside(view),
+        of_ended_threads(view),
         beside_rss(view),
         counted_again(view),
         unrecognised(view),
     ]
     .concat()
+}
+
+/// Stacks of threads that have ended, where libc does not keep them for others: these nobody has joined.
+fn of_ended_threads(view: &MapView) -> String {
+    let stacks = || view.parts.iter().filter(|part| part.evidence.proof == OF_ENDED_THREAD);
+    let number = stacks().filter_map(|part| part.claim).collect::<HashSet<_>>().len() as u64;
+    let reserved_bytes = stacks().map(|part| part.extent.bytes()).fold(0, u64::saturating_add);
+    if number < MANY_STACKS || reserved_bytes <= 2 * KEPT_STACK_BYTES {
+        return String::new();
+    }
+    let rss_bytes = stacks().filter_map(|part| part.usage).map(|usage| usage.rss_bytes).sum();
+    format!(
+        "{} of threads that have ended are still there ({} of addresses, {} resident): libc keeps {} for the next threads unless set \
+         otherwise, the others wait until somebody joins (pthread_join) or detaches the thread\n",
+        several(number, "stack"),
+        size(reserved_bytes),
+        size(rss_bytes),
+        size(KEPT_STACK_BYTES)
+    )
 }
 
 /// What the kernel keeps for the process and RSS does not have.
@@ -80,7 +108,8 @@ fn beside_rss(view: &MapView) -> String {
     if let Some(bytes) = view.page_table_bytes.filter(|bytes| is_notable(*bytes, &view.sum())) {
         let _ = writeln!(
             text,
-            "{} beside RSS in page tables: 8 bytes for each page of 4 KiB that was touched, in each process that shares it, too",
+            "{} beside RSS in page tables, each of which takes 4 KiB for 2 MiB of addresses: what was touched lies far apart, or went and left \
+             them",
             size(bytes)
         );
     }
@@ -223,6 +252,7 @@ fn group_line(group: &MemoryGroup) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_diagnosis::classification::claim::{Evidence, Strength};
     use faultless_diagnosis::classification::{Sight, classify};
     use faultless_records::mappings;
     use faultless_records::unmapped_files::UnmappedFiles;
@@ -256,11 +286,36 @@ mod tests {
         let text = text(&view);
         for said in [
             "files 20 MiB, the rest of 200 MiB is the kernel's: slabs",
-            "40 MiB beside RSS in page tables: 8 bytes",
+            "40 MiB beside RSS in page tables, each of which takes 4 KiB for 2 MiB of addresses: what was touched lies far apart",
             "it has 1,500 pipes and 1,000 sockets open: what waits in them is",
         ] {
             assert!(text.contains(said), "{text}");
         }
+    }
+
+    #[test]
+    fn stacks_of_ended_threads_that_nobody_joins_are_told_from_those_that_libc_keeps() {
+        let foot_of = |stacks: u64, bytes: u64| {
+            let line = |at: u64| {
+                let start = 0x7f00_0000_0000 + at * bytes;
+                format!("{start:x}-{:x} rw-p 00000000 00:00 0 \nRss: 24 kB\nVmFlags: rd\n", start + bytes)
+            };
+            let mappings = mappings::parse((0..stacks).map(line).collect::<String>().as_bytes()).unwrap();
+            let mut parts = classify(&Sight { mappings: &mappings, contents: None, threads: &[] });
+            for (claim, part) in (0..).zip(&mut parts) {
+                part.kind = Kind::ThreadStack;
+                part.evidence = Evidence::plain(Strength::Contents, OF_ENDED_THREAD);
+                part.claim = Some(claim);
+            }
+            super::text(&MapView::new("saved".into(), None, mappings, parts))
+        };
+        let left = foot_of(200, 1 << 20);
+        assert!(
+            left.starts_with("200 stacks of threads that have ended are still there (200 MiB of addresses, 4.7 MiB resident): libc keeps 40 MiB"),
+            "{left}"
+        );
+        assert_eq!(foot_of(64, 1 << 20), "", "as many as libc may keep, and some that it is about to unmap");
+        assert_eq!(foot_of(16, 8 << 20), "", "few");
     }
 
     #[test]
