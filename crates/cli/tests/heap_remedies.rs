@@ -263,3 +263,44 @@ fn of_a_process_whose_memory_is_not_mallocs_it_says_how_little_malloc_has() {
     assert!(sentence.contains("in malloc's heaps and mapped blocks"), "{sentence}");
     assert!(shown.contains(&format!("\nfaultless map --pid {pid} names the rest.\n")), "{shown}");
 }
+
+/// Fills the cache of a thread with 16 MiB, which it may where that many blocks of a size are allowed.
+const LONG_LISTS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 16000 };
+static void *blocks[BLOCKS];
+int main(void)
+{
+    alarm(60);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(1000), 1, 1000);
+    for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn caches_that_were_made_larger_are_said_to_be() {
+    let place = Place::new("heap-long-lists");
+    let program = place.compile("lists", LONG_LISTS, &["-O1", "-fno-builtin"]);
+    let shown = |count: &str| {
+        let mut command = Command::new(&program);
+        command.env("GLIBC_TUNABLES", format!("glibc.malloc.tcache_count={count}"));
+        let running = Running::ready(&mut command);
+        let text = text(&faultless(&["heap", "--pid", &running.pid()]).output().unwrap());
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let raised = shown("20000");
+    assert!(
+        raised.contains("There are more than these hold by default: glibc.malloc.tcache_count is set"),
+        "{raised}"
+    );
+    assert!(
+        !shown("7").contains("Most of what is trapped are blocks in threads' caches"),
+        "the remedy helps"
+    );
+}

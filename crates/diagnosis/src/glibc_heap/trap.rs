@@ -37,8 +37,11 @@ pub enum Trap {
     ThreadTops(Option<Hold>),
     /// In parts of pages with blocks in use.
     Pinned,
-    /// In the caches of threads.
-    Cached,
+    /// In the caches of threads, which hold more blocks than they do by default, or not.
+    Cached {
+        /// Whether they hold more.
+        is_raised: bool,
+    },
 }
 
 /// What keeps a top at a free, the trim threshold or the top pad, and where it comes from: that decides who can lower it.
@@ -103,10 +106,19 @@ impl Trap {
             // The rest of what is kept are pages in which heads of free chunks stand.
             (Self::ThreadTops(hold), total.kept_bytes().min(tops)),
             (Self::Pinned, total.holding.pinned_bytes),
-            (Self::Cached, total.cached_resident_bytes),
+            (
+                Self::Cached { is_raised: total.cached.blocks > most_cached(walk) },
+                total.cached_resident_bytes,
+            ),
         ];
         places.into_iter().find(|(_, bytes)| *bytes > trapped / 2).map(|(trap, _)| trap)
     }
+}
+
+/// The most blocks that the caches of threads hold by default. Source: `TCACHE_FILL_COUNT` in glibc's `malloc/malloc.c`.
+fn most_cached(walk: &HeapWalk) -> u64 {
+    let each = if walk.layout.cache.counts_down { 16 } else { 7 };
+    (walk.caches * walk.layout.cache.lists * each) as u64
 }
 
 /// What keeps the main heap's top, and the bytes of it at least that a trim would give back; none where the top is larger than that, so

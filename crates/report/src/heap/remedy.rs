@@ -47,7 +47,12 @@ fn against(trap: Trap, is_reached: bool) -> String {
                           lifetimes would";
             if is_reached { format!("{others}{another}") } else { others.into() }
         }
-        Trap::Cached => {
+        Trap::Cached { is_raised: true } => {
+            "are blocks in threads' caches, which go back to malloc when the threads end. There are more than these hold by default: \
+             glibc.malloc.tcache_count is set, as by GLIBC_TUNABLES in its environment, and without that they keep little"
+                .into()
+        }
+        Trap::Cached { is_raised: false } => {
             "are blocks in threads' caches, which go back to malloc when the threads end. Without caches, by \
              GLIBC_TUNABLES=glibc.malloc.tcache_count=0 in its environment when it starts, each call takes longer"
                 .into()
