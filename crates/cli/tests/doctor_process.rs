@@ -221,6 +221,38 @@ fn trims_of_an_arena_that_was_there_before_are_told_with_what_stops_them() {
     assert!(!report["verdict"]["line_to_try"].is_null(), "{report}");
 }
 
+/// Becomes another program a second after it was ready, which has 40 MiB that are free from its beginning on.
+const BECOMING: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 40000 };
+static void *blocks[BLOCKS];
+int main(int count, char **words)
+{
+    alarm(120);
+    if (strcmp(words[0], "later")) {
+        puts("ready");
+        fflush(stdout);
+        sleep(1);
+        execl("/proc/self/exe", "later", (char *)0);
+    }
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = memset(malloc(1000), 1, 1000);
+    for (int i = 0; i < BLOCKS; i++) if (i % 100 != 99) free(blocks[i]);
+    pause();
+}
+"#;
+
+#[test]
+fn a_process_that_becomes_another_program_is_looked_at_anew() {
+    let place = Place::new("doctor-exec");
+    let report = consultation_for("3s", &running(&place, BECOMING));
+    assert_eq!(report["name"], "exe", "{report}");
+    assert_eq!(finding(&report, "trapped")["is_waste"], true, "{report}");
+    assert!(finding(&report, "growth").is_null(), "{report}");
+}
+
 #[test]
 fn what_belongs_to_a_command_is_refused_of_a_process() {
     for words in [&["-n", "3"][..], &["--html", "/tmp/page.html"], &["--", "true"]] {

@@ -8,6 +8,7 @@ mod closed;
 pub mod contents;
 pub mod core_image;
 pub mod deadline;
+pub mod fault_cost;
 pub mod file_limit;
 pub mod halt;
 pub mod huge_page;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use faultless_diagnosis::preload::{self, Purpose};
 use faultless_probe::clock;
+use faultless_probe::fault_cost;
 use faultless_probe::halt;
 use faultless_probe::process::{Process, ProcessError};
 use faultless_probe::program;
@@ -39,38 +40,62 @@ const INTERRUPTED_PART: f64 = 0.9;
 /// [`Failure`] when the process cannot be seen, or has ended.
 pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Result<(), Failure> {
     let process = subject::process(pid)?;
+    let mut was_looked_at = false;
+    let consultation = subject::one_program(&process, || {
+        let is_anew = std::mem::replace(&mut was_looked_at, true);
+        // By the name that it has now.
+        let mut seen = look(&subject::process(pid)?, arguments, signals)?;
+        seen.remarks.extend(is_anew.then(|| BEFORE_EXEC.into()));
+        Ok(seen)
+    })?;
+    signals.let_through();
+    crate::print_report(&match arguments.json {
+        true => json(&consultation),
+        false => consultation.text(terminal::columns()),
+    })
+}
+
+/// Looks at a process for a while.
+fn look(
+    process: &Process,
+    arguments: &DoctorArguments,
+    signals: &Signals,
+) -> Result<ProcessConsultation, Failure> {
+    let pid = process.pid();
     let limit = arguments.limit.unwrap_or(USUAL);
     // What cannot be seen is refused before the time is spent.
-    subject::mappings(&process, "maps")?;
+    subject::mappings(process, "maps")?;
     let mut remarks = Vec::new();
     // What could not be seen is said in the end.
-    let heap_before = heap::process::look(&process, Manner::Running).ok();
-    let before = Reading::whole(&process)?;
-    let observed = observe(&process, &before, limit, signals, &mut remarks);
-    let after = Reading::whole(&process)?;
+    let heap_before = heap::process::look(process, Manner::Running).ok();
+    let before = Reading::whole(process)?;
+    let observed = observe(process, &before, limit, signals, &mut remarks);
+    let after = Reading::whole(process)?;
     // Else the recording has it among its remarks.
     if observed.faults.is_none() {
-        remarks.extend(subject::unseen(&process));
+        remarks.extend(subject::unseen(process));
     }
-    let map = map::look(&process, map::Manner::default())?;
-    let heap = heap::process::look(&process, Manner::Running);
+    let map = map::look(process, map::Manner::default())?;
+    let heap = heap::process::look(process, Manner::Running);
     let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
     remarks.extend(map.remarks.iter().cloned());
     remarks.extend(heap.iter().flat_map(HeapView::on_walk));
-    let command = words(&process);
-    let consultation = ProcessConsultation {
+    let command = words(process);
+    let settings = settings(process);
+    Ok(ProcessConsultation {
         pid,
         name: process.name().to_owned(),
-        program: program_instead(&process, &command),
+        program: program_instead(process, &command),
         command,
-        directory: directory(&process),
+        directory: directory(process),
         input: input::name_of(pid),
-        settings: settings(&process),
-        obstacle: obstacle(&process),
-        absence: absence(&process),
-        is_halted: halt::of(&process).is_some(),
-        is_replaced: is_replaced(&process),
-        activity: after.since(&before),
+        settings: settings.iter().filter(|setting| is_unlike_ours(setting)).cloned().collect(),
+        environment: settings,
+        obstacle: obstacle(process),
+        absence: absence(process),
+        is_halted: halt::of(process).is_some(),
+        is_replaced: is_replaced(process),
+        activity: Activity { fault_s: fault_cost::of_fresh_page_s(), ..after.since(&before) },
         map,
         heap,
         trapped_before_bytes: heap_before.as_ref().and_then(HeapView::trapped_bytes),
@@ -79,13 +104,11 @@ pub fn consult(pid: i32, arguments: &DoctorArguments, signals: &Signals) -> Resu
         faults_beside_calls: observed.faults_beside_calls,
         faults: observed.faults,
         remarks,
-    };
-    signals.let_through();
-    crate::print_report(&match arguments.json {
-        true => json(&consultation),
-        false => consultation.text(terminal::columns()),
     })
 }
+
+/// What is not told of a process that became another program meanwhile, and was looked at again.
+const BEFORE_EXEC: &str = "what it did until it became another program, after which it was looked at anew";
 
 /// What the process did while it was looked at.
 #[derive(Default)]
@@ -191,7 +214,7 @@ fn directory(process: &Process) -> Option<String> {
     (!is_ours).then(|| directory.to_string_lossy().into_owned())
 }
 
-/// What steers malloc in its environment, where it is otherwise in ours.
+/// What steers malloc in its environment.
 fn settings(process: &Process) -> Vec<(String, String)> {
     let steers = |name: &str| {
         name.contains("MALLOC") || ["GLIBC_TUNABLES", "LD_PRELOAD", "USE_ZEND_ALLOC"].contains(&name)
@@ -199,10 +222,13 @@ fn settings(process: &Process) -> Vec<(String, String)> {
     let environment = process.read("environ").unwrap_or_default();
     let variables = environment.split(|byte| *byte == 0).filter_map(|variable| {
         let (name, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
-        (steers(name) && std::env::var(name).as_deref() != Ok(value))
-            .then(|| (name.to_owned(), value.to_owned()))
+        steers(name).then(|| (name.to_owned(), value.to_owned()))
     });
     variables.collect()
+}
+
+fn is_unlike_ours((name, value): &(String, String)) -> bool {
+    std::env::var(name).as_ref() != Ok(value)
 }
 
 /// The file of its program, where the first word of its command line leads to none, as `-bash` of a login.
@@ -314,6 +340,7 @@ impl Reading {
             major_faults: self.major_faults.saturating_sub(before.major_faults),
             user_s: seconds(self.user_ticks, before.user_ticks),
             system_s: seconds(self.system_ticks, before.system_ticks),
+            fault_s: None,
         }
     }
 }

@@ -2,9 +2,11 @@
 
 mod cause;
 mod copies;
+mod fault_time;
 mod finding;
 mod json;
 mod memory_limit;
+mod settings;
 
 use std::fmt::Write;
 
@@ -54,6 +56,8 @@ pub struct Activity {
     pub user_s: f64,
     /// Processor time in the kernel, in seconds.
     pub system_s: f64,
+    /// What a page fault that brings in fresh memory takes here, in seconds; none where it was not measured.
+    pub fault_s: Option<f64>,
 }
 
 impl Activity {
@@ -145,7 +149,9 @@ pub struct ProcessConsultation {
     pub program: Option<String>,
     /// The file that it has as its standard input, or a word for it where no path leads to that.
     pub input: Option<String>,
-    /// Variables of its environment that steer malloc and are otherwise in ours, with their values.
+    /// Variables of its environment that steer malloc, or mean to, with their values.
+    pub environment: Vec<(String, String)>,
+    /// Those of them that are otherwise in ours.
     pub settings: Vec<(String, String)>,
     /// Why no remedy can be tried on a new process of it, where one cannot.
     pub obstacle: Option<String>,
@@ -202,6 +208,15 @@ impl ProcessConsultation {
     /// The whole in one sentence, of what was [found](Self::findings).
     #[must_use]
     pub fn verdict(&self, findings: &[Finding]) -> String {
+        let (verdict, grown) = (self.verdict_on_allocator(findings), self.activity.growth_bytes());
+        let is_said = verdict == Cause::Growth.verdict();
+        if is_said || !self.activity.is_much_growth(grown) || self.activity.was_as_large() {
+            return verdict;
+        }
+        format!("{verdict}; it grew by {} meanwhile", size(grown))
+    }
+
+    fn verdict_on_allocator(&self, findings: &[Finding]) -> String {
         let has = |concern| findings.iter().any(|finding| finding.concern == concern);
         let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
         if !wasted.is_empty() {
@@ -212,7 +227,9 @@ impl ProcessConsultation {
                 }
                 (None, None) => String::new(),
             };
-            return format!("its allocator wastes {}{below}", wasted.join(" and "));
+            // Of page faults and calls of the kernel it was seen what they take.
+            let time = if has(Concern::Thrash) { String::new() } else { self.unseen_time() };
+            return format!("its allocator wastes {}{below}{time}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
             return self.cause_of_faults(has(Concern::Thrash)).verdict().into();
@@ -242,17 +259,21 @@ impl ProcessConsultation {
                 "nothing was found that its allocator wastes; what {name} has free inside was not seen{below}"
             );
         }
-        if self.activity.is_busy() {
-            let compared = match self.obstacle {
-                Some(_) => "",
-                None => ": faultless doctor -- CMD compares it on a fixed amount of work",
-            };
-            return format!(
-                "leave its allocator alone as to memory and page faults{unseen}: nothing was found that it wastes; what its calls \
-                 take of its processor time was not seen{compared}"
-            );
+        let time = self.unseen_time();
+        let limit = if time.is_empty() { "" } else { " as to memory and page faults" };
+        format!("leave its allocator alone{limit}{unseen}: nothing was found that it wastes{time}")
+    }
+
+    /// That the time that malloc's calls take was not seen, as where threads wait for each other in them, where it may matter.
+    fn unseen_time(&self) -> String {
+        if !self.activity.is_busy() {
+            return String::new();
         }
-        format!("leave its allocator alone{unseen}: nothing was found that it wastes")
+        let compared = match self.obstacle {
+            Some(_) => "",
+            None => ": faultless doctor -- CMD compares it on a fixed amount of work",
+        };
+        format!("; what its calls take of its processor time was not seen{compared}")
     }
 
     /// Whether nothing that a verdict needs was kept from us.

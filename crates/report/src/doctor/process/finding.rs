@@ -12,7 +12,7 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
-use super::{Activity, Cause, ProcessConsultation, copies, memory_limit};
+use super::{Cause, ProcessConsultation, copies, fault_time, memory_limit, settings};
 use crate::faults::answer;
 use crate::heap::remedy::{SHARED, remedy};
 use crate::heap::{FaultlessHeap, HeapView};
@@ -37,6 +37,8 @@ pub enum Concern {
     Elsewhere,
     /// What is resident, or costs memory, for another reason.
     Residence,
+    /// Its environment steers malloc, or means to.
+    Settings,
     /// Memory that is given back only to be taken again.
     Thrash,
     /// Page faults at a rate that costs time.
@@ -58,6 +60,7 @@ impl Concern {
             Self::Served => "served",
             Self::Elsewhere => "elsewhere",
             Self::Residence => "residence",
+            Self::Settings => "settings",
             Self::Thrash => "thrash",
             Self::Faults => "faults",
             Self::Growth => "growth",
@@ -74,6 +77,7 @@ impl Concern {
             Self::Thrash => &[CHURN],
             Self::Faults => &[FAULTS],
             Self::Growth => &[WATCH, CHURN_MALLOC, CHURN],
+            Self::Settings => &[],
         }
     }
 }
@@ -121,9 +125,6 @@ const LEAST_RSS_BYTES: u64 = 16 << 20;
 pub(super) const NOTABLE_PART: u64 = 10;
 /// From this part of what is resident on what nothing is known of decides whose most of it is.
 const MUCH_UNKNOWN: f64 = 0.5;
-/// What a page fault takes, in seconds, at least and at most: in the virtual machines that the figures of this project are from, 1.6 to
-/// 1.8 µs (`docs/decay.md`).
-const FAULT_S: (f64, f64) = (0.25e-6, 2e-6);
 /// From so many a second on they are a quarter of a percent of a processor's time at least.
 const LEAST_FAULTS_PER_SECOND: f64 = 10_000.0;
 /// From so many on for each second of its own processor time they are half a percent of that at least, and up to 4 %,
@@ -142,6 +143,7 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     // Where malloc has little, what of it is in use explains nothing.
     findings.extend(elsewhere(seen).or_else(|| unknown(seen)));
     findings.extend(of_heap);
+    findings.extend(settings::of(seen));
     findings.extend(served(seen));
     findings.extend(beside(seen));
     if seen.map.is_measured() {
@@ -209,7 +211,7 @@ pub(super) fn is_much_mallocs(seen: &ProcessConsultation) -> bool {
 }
 
 /// Whether glibc's malloc serves it.
-fn is_glibcs(seen: &ProcessConsultation) -> bool {
+pub(super) fn is_glibcs(seen: &ProcessConsultation) -> bool {
     seen.heap.as_ref().is_some_and(|heap| !heap.walks.is_empty() && heap.other.is_none())
 }
 
@@ -430,7 +432,7 @@ fn page_faults(seen: &ProcessConsultation, has_thrash: bool) -> Option<Finding> 
         };
         format!("{} page faults a second{few}", whole(all_per_second))
     });
-    let mut found = Finding::new(Concern::Faults, sentence + &part_of_time(activity));
+    let mut found = Finding::new(Concern::Faults, sentence + &fault_time::of(activity));
     let is_of_forks = seen.cause_of_faults(has_thrash) == Cause::Forks;
     if let Some(churn) = seen.churn.as_ref().filter(|_| is_of_forks) {
         found.advice = Some(format!(
@@ -441,16 +443,6 @@ fn page_faults(seen: &ProcessConsultation, has_thrash: bool) -> Option<Finding> 
         ));
     }
     Some(found)
-}
-
-/// What the faults without I/O take of the process's processor time, which is no more than what it spent in the kernel.
-fn part_of_time(activity: &Activity) -> String {
-    let (Some(time), Some(in_kernel)) = (activity.processor_s(), activity.part_of_kernel()) else {
-        return String::new();
-    };
-    let part = |each_s: f64| percent((activity.minor_faults as f64 * each_s / time).min(in_kernel));
-    let (least, most) = FAULT_S;
-    format!("; at 0.25 to 2 µs each they take {} to {} of its processor time", part(least), part(most))
 }
 
 fn growth(seen: &ProcessConsultation) -> Option<Finding> {

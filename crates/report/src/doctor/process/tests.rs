@@ -1,4 +1,6 @@
 mod coming_and_going;
+mod settings;
+mod time;
 mod whose_memory;
 
 use std::time::Duration;
@@ -39,6 +41,7 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         directory: None,
         program: None,
         input: None,
+        environment: Vec::new(),
         settings: Vec::new(),
         obstacle: None,
         absence: None,
