@@ -131,7 +131,9 @@ impl Filled {
         map.record(first).large().set_had_no_pages(false);
         let Some(blocks) = self.stands_for(bytes) else { return };
         // SAFETY: the block is being freed: nobody else's.
-        self.note(bytes, blocks, unsafe { written(map, first, bytes) });
+        if let Some(written) = unsafe { written(map, first, bytes) } {
+            self.note(bytes, blocks, written);
+        }
     }
 
     /// For how many blocks one of so many bytes speaks that is freed; `None`: for none, it is not looked at. A look at what is not filled
@@ -165,29 +167,35 @@ impl Filled {
 }
 
 /// How much of a block of so many bytes holds something else than zeros. To read a page that is not in memory costs a fault, so it ends at
-/// the first page too many for a block that is filled.
+/// the first page too many for a block that is filled. None where pages are in swap: it ends soon after it had to wait for one.
 ///
 /// # Safety
 /// Nobody writes to the block meanwhile.
-pub unsafe fn written(map: &PageMap, first: u32, bytes: usize) -> Written {
+pub unsafe fn written(map: &PageMap, first: u32, bytes: usize) -> Option<Written> {
     let record = map.record(first);
     let bytes = bytes.min(bytes_of(record.granules.get()));
     let address = (map.address(first) + record.large().offset()) & !(os::page_bytes() - 1);
     let samples = SAMPLES.min(bytes / os::page_bytes());
     let step = bytes / os::page_bytes() / samples;
     let zeros = samples / MISSING_PART + 1;
+    let (waited, mut is_in_swap) = (os::thread_faults_with_io(), false);
     let last = (0..samples)
         .map(|turn| turn * STRIDE % samples)
         // Not always the same page of each step: programs, too, touch every so many pages.
         .map(|sample| address + (sample * step + sample % step) * os::page_bytes())
         .enumerate()
+        .take_while(|&(turn, _)| {
+            is_in_swap = turn.is_power_of_two() && os::thread_faults_with_io() > waited;
+            !is_in_swap
+        })
         // SAFETY: the page lies in the block, whose pages are committed, and the caller guarantees the rest.
         .filter(|&(_, page)| unsafe { os::holds_zeros(page) })
         .nth(zeros - 1);
     match last {
-        None => Written::All,
-        Some((turn, _)) if turn >= MOST_PART * zeros => Written::Most,
-        Some(_) => Written::Part,
+        None if is_in_swap => None,
+        None => Some(Written::All),
+        Some((turn, _)) if turn >= MOST_PART * zeros => Some(Written::Most),
+        Some(_) => Some(Written::Part),
     }
 }
 
@@ -195,8 +203,27 @@ pub unsafe fn written(map: &PageMap, first: u32, bytes: usize) -> Written {
 mod tests {
     use super::*;
     use crate::granule::Span;
+    use core::ffi::{c_int, c_void};
 
     const BYTES: usize = 8 << 20;
+    const PROT_READ_WRITE: c_int = 3;
+    const MAP_PRIVATE: c_int = 2;
+    const MAP_FIXED: c_int = 16;
+    const MADV_RANDOM: c_int = 1;
+    const POSIX_FADV_DONTNEED: c_int = 4;
+
+    unsafe extern "C" {
+        fn mmap(
+            address: *mut c_void,
+            length: usize,
+            access: c_int,
+            flags: c_int,
+            file: c_int,
+            at: i64,
+        ) -> *mut c_void;
+        fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
+        fn posix_fadvise(file: c_int, at: i64, length: i64, advice: c_int) -> c_int;
+    }
 
     #[test]
     fn blocks_of_a_size_that_was_seen_filled_are_worth_huge_pages_until_one_is_not() {
@@ -317,13 +344,49 @@ mod tests {
                 }
             };
             // SAFETY: committed, and nobody else's.
-            let look = || unsafe { written(&map, first, bytes) } == Written::All;
+            let look = || unsafe { written(&map, first, bytes) } == Some(Written::All);
             assert!(!look(), "{bytes}");
             touch(10);
             assert!(!look(), "{bytes}");
             touch(40);
             assert!(look(), "{bytes}");
         }
+    }
+
+    /// Its pages are a file's, not those of swap, which a test cannot have.
+    #[test]
+    fn a_block_whose_pages_would_have_to_be_read_from_a_disk_is_left_alone() {
+        use std::os::fd::AsRawFd;
+        let path = std::env::temp_dir().join(format!("faultless-filled-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 2 << 20]).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.sync_all().unwrap();
+        let map = PageMap::new();
+        let Span { first, .. } = map.reservation.grow(32, 0).unwrap();
+        map.record(first).granules.set(32);
+        map.record(first).make_large(2 << 20, 0);
+        let length = 2 << 20;
+        // SAFETY: the pages are committed, and nobody else's; the file is open.
+        unsafe {
+            assert_eq!(posix_fadvise(file.as_raw_fd(), 0, length as i64, POSIX_FADV_DONTNEED), 0);
+            let block = map.address(first) as *mut c_void;
+            let flags = MAP_PRIVATE | MAP_FIXED;
+            assert_eq!(mmap(block, length, PROT_READ_WRITE, flags, file.as_raw_fd(), 0), block);
+            assert_eq!(madvise(block, length, MADV_RANDOM), 0);
+        }
+        // SAFETY: as above.
+        let look = || unsafe { written(&map, first, length) };
+        let before = os::thread_faults_with_io();
+        let seen = look();
+        let reads = os::thread_faults_with_io() - before;
+        if reads == 0 {
+            return faultless_skipped::skipped("files stay in memory here");
+        }
+        assert_eq!((seen, reads), (None, 1));
+        // SAFETY: as above; what is written to a private mapping is memory of this process alone.
+        unsafe { (map.address(first) as *mut u8).write_bytes(2, length) };
+        assert_eq!(look(), Some(Written::All), "they are in memory now");
     }
 
     #[test]
@@ -351,11 +414,11 @@ mod tests {
                 unsafe { ((map.address(first) + from) as *mut u8).write_bytes(1, bytes) };
             };
             fill(part * bytes / 2, bytes / 2);
-            assert_eq!(look(), Written::Part, "{bytes} {part}");
+            assert_eq!(look(), Some(Written::Part), "{bytes} {part}");
             fill(part * bytes / 4, 3 * bytes / 4);
-            assert_eq!(look(), Written::Most, "{bytes} {part}");
+            assert_eq!(look(), Some(Written::Most), "{bytes} {part}");
             fill(0, bytes);
-            assert_eq!(look(), Written::All, "{bytes} {part}");
+            assert_eq!(look(), Some(Written::All), "{bytes} {part}");
         }
     }
 }

@@ -84,7 +84,7 @@ impl Large {
         // SAFETY: the block belongs to the caller of `realloc`.
         let is_sparse = may_move
             && bytes >= LOOKED_AT_MIN
-            && unsafe { written(&spans.map, block.first, bytes) != Written::All };
+            && unsafe { written(&spans.map, block.first, bytes) != Some(Written::All) };
         self.relocate_as(spans, shard, Growth { block, bytes, new_bytes, may_move, is_sparse })
     }
 

@@ -14,10 +14,11 @@ const MEMBARRIER_PRIVATE_EXPEDITED: usize = 8;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: usize = 16;
 const RUSAGE_THREAD: usize = 1;
 const RUSAGE_SELF: usize = 0;
-/// Words of a `rusage`, and which of them are the faults without I/O, and how often a CPU was left, by the thread's will and against it.
+/// Words of a `rusage`, and which of them are the faults without I/O and with it, and how often a CPU was left, by the thread's will and against it.
 /// Source: getrusage(2), the layout that 64-bit systems have.
 const RUSAGE_WORDS: usize = 18;
 const RUSAGE_MINOR_FAULTS: usize = 8;
+const RUSAGE_MAJOR_FAULTS: usize = 9;
 const RUSAGE_SWITCHES: [usize; 2] = [16, 17];
 const CLOCK_MONOTONIC: c_int = 1;
 const CLOCK_PROCESS_CPUTIME_ID: c_int = 2;
@@ -62,6 +63,11 @@ pub fn thread_time_ns() -> u64 {
 /// Page faults of this thread that needed no I/O; 0 where the kernel does not say.
 pub fn thread_faults() -> u64 {
     usage(RUSAGE_THREAD)[RUSAGE_MINOR_FAULTS]
+}
+
+/// Page faults of this thread that waited for a disk or for swap; 0 where the kernel does not say.
+pub fn thread_faults_with_io() -> u64 {
+    usage(RUSAGE_THREAD)[RUSAGE_MAJOR_FAULTS]
 }
 
 /// Whether another thread of this process than this one, also one that ended, has left a CPU; false where the kernel does not say.
