@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use faultless_records::counters::Counters;
 use faultless_records::pagemap::PAGE_BYTES;
-use faultless_records::program::is_loader;
 use faultless_records::{mappings, status};
 use nix::libc;
 use nix::unistd::{SysconfVar, sysconf};
@@ -33,7 +32,7 @@ pub fn snapshot(pid: i32) -> Snapshot {
     Snapshot {
         rss_bytes: exact.or_else(|| status::bytes_of_field(&status, "VmRSS")),
         peak_rss_bytes: status::bytes_of_field(&status, "VmHWM"),
-        mapped_files: process.read("maps").map(|bytes| mappings::mapped_files(&bytes)).unwrap_or_default(),
+        mapped_files: mapped_files(pid),
     }
 }
 
@@ -98,8 +97,8 @@ pub fn mapped_files(pid: i32) -> Vec<String> {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let program = program.to_string_lossy();
     let program = program.strip_suffix(mappings::DELETED).unwrap_or(&program);
-    // Others may lie below it, such as Java's archive of classes. A loader that was called by its name is not the program.
-    if let Some(place) = files.iter().position(|file| file == program && !is_loader(file)) {
+    // Others may lie below it: Java's archive of classes, the libraries of a loader that was called by its name.
+    if let Some(place) = files.iter().position(|file| file == program) {
         files[..=place].rotate_right(1);
     }
     files
@@ -143,13 +142,15 @@ pub fn page_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_records::program::{is_loader, program_of};
     use std::io::{Read, Write};
+    use std::path::PathBuf;
     use std::process::{Command, Stdio};
 
-    #[test]
-    fn a_process_is_seen_with_its_program_and_memory() {
-        // Not this one: other tests' memory may come between the reading of its peak and of its size.
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    /// Starts `cat`, and looks at it as soon as it is that. Not at this process: other tests' memory may come between the reading of
+    /// its peak and of its size.
+    fn snapshot_of_cat(command: &mut Command) -> (PathBuf, Snapshot) {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let pid = child.id().cast_signed();
@@ -157,9 +158,25 @@ mod tests {
         let snapshot = snapshot(pid);
         child.kill().unwrap();
         child.wait().unwrap();
+        (program, snapshot)
+    }
+
+    #[test]
+    fn a_process_is_seen_with_its_program_and_memory() {
+        let (program, snapshot) = snapshot_of_cat(&mut Command::new("cat"));
         assert_eq!(snapshot.mapped_files[0], program.to_string_lossy());
         assert!(snapshot.rss_bytes.unwrap() > 100 * 1024);
         assert!(snapshot.peak_rss_bytes.unwrap() >= snapshot.rss_bytes.unwrap() / 2);
+    }
+
+    #[test]
+    fn no_library_is_taken_for_the_program_of_a_process_that_a_loader_was_called_for() {
+        let (_, snapshot) = snapshot_of_cat(&mut Command::new("cat"));
+        let loader =
+            snapshot.mapped_files.iter().find(|file| is_loader(file)).expect("a program with libraries");
+        let cat = ["/bin/cat", "/usr/bin/cat"].into_iter().find(|cat| fs::exists(cat).unwrap()).unwrap();
+        let (_, snapshot) = snapshot_of_cat(Command::new(loader).arg(cat));
+        assert_eq!(program_of(&snapshot.mapped_files), None, "{:?}", snapshot.mapped_files);
     }
 
     #[test]
