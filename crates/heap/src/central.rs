@@ -238,7 +238,7 @@ impl Central {
         let (shard, regime) = (self.shard(own), regime(spans));
         shard.transit.note_sent_home(regime, class, magazine);
         spans.note_traffic();
-        if regime == Regime::Releasing
+        if regime != Regime::WithPurger
             && shard.stacked[class].get() > shard.transit.most(regime, class, false)
             && let Some(other) = shard.pop(spans, class)
         {

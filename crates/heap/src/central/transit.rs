@@ -1,9 +1,10 @@
 //! How many magazines of a class may be in transit in a shard, instead of going home to their slabs.
 //!
 //! Passing a magazine on as it is costs nothing per block. But its blocks keep slabs from emptying, and a list in no order, once the
-//! CPU's cache has forgotten it, is slower to use than what a slab hands out by address. So a few are always passed on; more only
-//! where there is a purger, which takes back what is not needed: as many as were wanted again soon after they had been sent
-//! home. Before memory without pages is used, they go home after all.
+//! CPU's cache has forgotten it, is slower to use than what a slab hands out by address. So a few are always passed on; more as
+//! were wanted again soon after they had been sent home: many where there is a purger, which takes back what is not needed, elsewhere a
+//! MiB in all, and fewer with each that goes home, so that what is freed in bulk leaves none. Before memory without pages is used, they
+//! go home after all.
 
 use super::Shard;
 use crate::magazine::{self, Magazine};
@@ -46,8 +47,7 @@ pub struct Transit {
 }
 
 struct ClassTransit {
-    /// Magazines that may be in transit: in all, in a program of one thread that gives memory back; beyond the usual, where there is a
-    /// purger.
+    /// Magazines that may be in transit: beyond the usual, where there is a purger; elsewhere in all.
     allowed: Hint32,
     /// Magazines that found no place and were not wanted again since.
     sent_home: Hint32,
@@ -58,9 +58,9 @@ struct ClassTransit {
 /// What decides how many may be in transit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Regime {
-    /// One thread, and nothing speaks for holding memory: as many as blocks that had gone home were wanted again.
+    /// One thread, and nothing speaks for holding memory: as many as had gone home and were wanted again.
     Releasing,
-    /// A few.
+    /// The same, but never none.
     Usual,
     /// There is a purger, which takes back what is not needed.
     WithPurger,
@@ -89,8 +89,8 @@ impl Transit {
         let allowed = self.classes[class].allowed.get();
         let unordered = if is_foreign { UNORDERED_FOREIGN[class] } else { UNORDERED[class] };
         match regime {
-            Regime::Releasing => ALWAYS[class].min(allowed),
-            Regime::Usual => ALWAYS[class],
+            Regime::Releasing => allowed.min(UNORDERED[class]),
+            Regime::Usual => allowed.min(UNORDERED[class]).max(ALWAYS[class]),
             Regime::WithPurger => ALWAYS[class] + allowed.min(unordered),
         }
     }
@@ -133,17 +133,13 @@ impl Transit {
         let clock = self.clock.get().wrapping_add(kib);
         self.clock.set(clock);
         let known = &self.classes[class];
-        match regime {
-            Regime::Usual => {}
-            Regime::Releasing => {
-                known.allowed.set(known.allowed.get().min(ALWAYS[class]).saturating_sub(1));
-                known.sent_home.set(known.sent_home.get().saturating_add(1));
-            }
-            Regime::WithPurger => {
-                let was_near = clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB;
-                known.sent_home.set(if was_near { known.sent_home.get().saturating_add(1) } else { 1 });
-                known.sent_at.set(clock);
-            }
+        if regime == Regime::WithPurger {
+            let was_near = clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB;
+            known.sent_home.set(if was_near { known.sent_home.get().saturating_add(1) } else { 1 });
+            known.sent_at.set(clock);
+        } else {
+            known.allowed.set(known.allowed.get().min(UNORDERED[class]).saturating_sub(1));
+            known.sent_home.set(known.sent_home.get().saturating_add(1));
         }
     }
 
@@ -156,16 +152,14 @@ impl Transit {
         }
         known.sent_home.set(sent_home - 1);
         let allowed = known.allowed.get();
-        if regime == Regime::WithPurger {
-            let clock = self.clock.get();
-            if clock.wrapping_sub(known.sent_at.get()) <= NEAR_KIB
-                && self.allowed_bytes() + magazine_bytes(class) <= DEEP_BYTES
-            {
-                known.allowed.set(allowed + 1);
-            }
-        } else {
-            known.allowed.set((2 * allowed + 1).min(ALWAYS[class]));
-        }
+        let (more, least, most_bytes) = match regime {
+            Regime::WithPurger if self.clock.get().wrapping_sub(known.sent_at.get()) > NEAR_KIB => return,
+            Regime::WithPurger => (allowed + 1, 0, DEEP_BYTES),
+            Regime::Releasing | Regime::Usual => (2 * allowed + 1, ALWAYS[class], NEAR_KIB as usize * 1024),
+        };
+        let bytes = self.allowed_bytes() + (more - allowed) as usize * magazine_bytes(class);
+        let more = if bytes <= most_bytes { more } else { more.min(least) };
+        known.allowed.set(more.max(allowed));
     }
 
     fn allowed_bytes(&self) -> usize {
@@ -274,19 +268,35 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_released_what_was_wanted_twice_as_often_may_stay_up_to_the_usual() {
-        let transit = Transit::new();
-        let want = |()| {
-            transit.note_wanted(Regime::Releasing, CLASS);
-            transit.most(Regime::Releasing, CLASS, false)
-        };
-        assert_eq!([(); 1].map(want), [0], "nothing went home");
-        (0..5).for_each(|_| transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS)));
-        let usual = ALWAYS[CLASS];
-        assert_eq!([(); 5].map(want), [1, 3, 7, 15, 31].map(|more: u32| more.min(usual)));
-        assert_eq!(transit.classes[CLASS].allowed.get(), usual);
-        transit.note_sent_home(Regime::Releasing, CLASS, full(CLASS));
-        assert_eq!(transit.most(Regime::Releasing, CLASS, false), usual - 1);
+    fn without_a_purger_what_was_wanted_twice_as_often_may_stay_up_to_a_mib_in_all_and_less_at_each_that_goes_home()
+     {
+        for (regime, least) in [(Regime::Releasing, 0), (Regime::Usual, ALWAYS[CLASS])] {
+            let transit = Transit::new();
+            let most = || transit.most(regime, CLASS, false);
+            let want = |()| {
+                transit.note_wanted(regime, CLASS);
+                most()
+            };
+            assert_eq!([(); 1].map(want), [least], "nothing went home");
+            (0..9).for_each(|_| transit.note_sent_home(regime, CLASS, full(CLASS)));
+            assert_eq!([(); 6].map(want), [1, 3, 7, 15, 31, 31].map(|more: u32| more.max(least)));
+            let near = NEAR_KIB as usize * 1024;
+            assert!((31 * magazine_bytes(CLASS)..63 * magazine_bytes(CLASS)).contains(&near));
+            transit.note_sent_home(regime, CLASS, full(CLASS));
+            assert_eq!(most(), 30);
+
+            let other = CLASS + 1;
+            let want_other = |()| {
+                transit.note_wanted(regime, other);
+                transit.classes[other].allowed.get()
+            };
+            (0..9).for_each(|_| transit.note_sent_home(regime, other, full(other)));
+            let allowed = [(); 9].map(want_other)[8];
+            assert!((ALWAYS[other]..16).contains(&allowed), "{allowed}: the rest is the first class's");
+
+            (0..99).for_each(|_| transit.note_sent_home(regime, CLASS, full(CLASS)));
+            assert_eq!(most(), least, "freed in bulk");
+        }
     }
 
     /// Lets two lists of so many blocks change places at each link, so that neither's lie beside each other any more.

@@ -200,7 +200,8 @@ impl fmt::Display for Size {
             0x10_0000..0x4000_0000 => (20, "MiB"),
             _ => (30, "GiB"),
         };
-        let tenths = (self.0 as u128 * 10 + (1 << (shift - 1))) >> shift;
+        let (whole, rest) = (self.0 >> shift, self.0 & ((1 << shift) - 1));
+        let tenths = whole * 10 + ((rest * 10 + (1 << (shift - 1))) >> shift);
         match tenths % 10 {
             0 => write!(formatter, "{} {unit}", tenths / 10),
             rest => write!(formatter, "{}.{rest} {unit}", tenths / 10),
