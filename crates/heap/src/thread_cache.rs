@@ -225,7 +225,7 @@ impl ThreadCache {
         self.bins[self.bin_of(tag)].head.load(Ordering::Relaxed) == block
     }
 
-    /// Takes a block of `class` after [`ThreadCache::pop`] found none, from the spare magazine or from `central`; `zeroed`: one that
+    /// Takes a block of `class` after [`Bin::take`] found none, from the spare magazine or from `central`; `zeroed`: one that
     /// reads as zero if there is no other at hand. [`NewBlock::NONE`] when memory is exhausted.
     pub fn refill(
         &self,
