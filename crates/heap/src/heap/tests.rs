@@ -357,17 +357,6 @@ fn slabs_whose_blocks_lay_in_transit_for_long_are_not_kept_as_well() {
     assert_eq!((heap.spans.counts().used, heap.spans.counts().dirty), (0, 0));
 }
 
-#[test]
-fn magazines_in_transit_are_few_where_nobody_comes_by() {
-    let heap = heap();
-    let class = size_class::class_of(64).unwrap();
-    let in_transit = || heap.central.counts(&heap.spans.map, class).transit_blocks * 64;
-    (0..6).for_each(|_| round(&heap, class, 64));
-    assert!((66 * 1024..=1 << 20).contains(&in_transit()), "wanted again each time");
-    round(&heap, class, 512);
-    assert!(in_transit() <= 66 * 1024, "freed in bulk");
-}
-
 /// Small blocks of 48 MiB, each filled with its number.
 fn large_heap(heap: &Heap, cache: &ThreadCache) -> Vec<usize> {
     let class = size_class::class_of(512).unwrap();

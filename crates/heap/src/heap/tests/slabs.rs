@@ -267,3 +267,14 @@ fn where_memory_is_exhausted_a_shard_has_the_last_block_of_another() {
     heap.central.return_to_slabs(&heap.spans, class, magazine);
     assert!(heap.central.fetch(&heap.spans, 1, class, 1).is_some());
 }
+
+#[test]
+fn magazines_in_transit_are_few_where_nobody_comes_by() {
+    let (heap, class) = (heap(), size_class::class_of(64).unwrap());
+    let bytes_after = |rounds, magazines| {
+        (0..rounds).for_each(|_| round(&heap, class, magazines));
+        heap.central.counts(&heap.spans.map, class).transit_blocks * 64
+    };
+    assert!((66 * 1024..=1 << 20).contains(&bytes_after(6, 64)), "wanted again each time");
+    assert!(bytes_after(1, 512) <= 66 * 1024, "freed in bulk");
+}
