@@ -238,10 +238,11 @@ impl Central {
         let (shard, regime) = (self.shard(own), regime(spans));
         shard.transit.note_sent_home(regime, class, magazine);
         spans.note_traffic();
-        if regime != Regime::WithPurger
+        while regime != Regime::WithPurger
             && shard.stacked[class].get() > shard.transit.most(regime, class, false)
             && let Some(other) = shard.pop(spans, class)
         {
+            shard.transit.note_taken_home(class);
             self.return_to_slabs(spans, class, other);
         }
         let home = spans.map.shard_of_block(magazine.head);
