@@ -161,6 +161,7 @@ impl Transit {
         let (more, least, most_bytes) = match regime {
             Regime::WithPurger if self.clock.get().wrapping_sub(known.sent_at.get()) > NEAR_KIB => return,
             Regime::WithPurger => (allowed + 1, 0, DEEP_BYTES),
+            Regime::Releasing | Regime::Usual if ALWAYS[class] == 0 => return,
             // By two, for some of what is wanted again comes from new slabs, and is not told.
             Regime::Releasing => (allowed + 2, ALWAYS[class], NEAR_KIB as usize * 1024),
             Regime::Usual => (allowed.max(ALWAYS[class]) + 2, 0, NEAR_KIB as usize * 1024),
