@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use faultless_diagnosis::setting::{Setting, VARIABLES, tunables_without_malloc};
+use faultless_diagnosis::setting::{Setting, tunable_of, tunables_without_malloc};
 use faultless_diagnosis::tuning::Tuning;
 use faultless_diagnosis::verdict::Role;
 use faultless_probe::place;
@@ -30,7 +30,7 @@ pub fn under_faultless(own: &Environment, library: &Path, system_preload: &str) 
 /// The user's environment without settings of malloc and without another allocator preloaded.
 #[must_use]
 pub fn with_defaults(own: &Environment) -> Environment {
-    let is_setting = |name: &OsStr| VARIABLES.iter().any(|(known, _)| name == *known);
+    let is_setting = |name: &OsStr| name.to_str().and_then(tunable_of).is_some();
     let mut plain = own.clone().without(is_setting);
     if let Some(tunables) = own.get("GLIBC_TUNABLES").filter(|tunables| !tunables.is_empty()) {
         plain = match tunables_without_malloc(&tunables.to_string_lossy()) {

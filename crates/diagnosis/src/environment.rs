@@ -8,7 +8,7 @@ use std::num::ParseIntError;
 use faultless_records::allocator::Allocator;
 use faultless_records::tunables::Tunable;
 
-use crate::setting::{Limit, VARIABLES};
+use crate::setting::{Limit, VARIABLES, tunable_of};
 
 /// What the checks are made on.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +98,7 @@ fn check_name(name: &str, value: &str, facts: &Facts<'_>) -> Option<String> {
             }
         };
     }
-    if let Some((_, tunable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
+    if let Some(tunable) = tunable_of(name) {
         return check_known(name, tunable, value, facts);
     }
     if PARAMETERS.contains(&name) {

@@ -25,6 +25,12 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold"),
 ];
 
+/// The tunable that a variable is another name for; none where glibc does not read it.
+#[must_use]
+pub fn tunable_of(variable: &str) -> Option<&'static str> {
+    VARIABLES.iter().find(|(known, _)| *known == variable).map(|(_, tunable)| *tunable)
+}
+
 /// glibc's starting value of both thresholds.
 pub const DEFAULT_THRESHOLD_BYTES: u64 = 128 << 10;
 

@@ -23,17 +23,18 @@ pub fn of_fresh_page_s() -> Option<f64> {
     }
     // SAFETY: the mapping is ours. Huge pages would come 512 at a fault.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
-    let mut batches_ns = Vec::with_capacity(BATCHES);
-    for batch in 0..BATCHES {
+    let batch_ns = |batch| {
         let begun_ns = thread_ns()?;
         for page in 0..BATCH_PAGES {
             // SAFETY: the byte lies inside of the mapping.
             unsafe { start.cast::<u8>().add((batch * BATCH_PAGES + page) * PAGE_BYTES).write_volatile(1) };
         }
-        batches_ns.push(thread_ns()? - begun_ns);
-    }
+        Some(thread_ns()? - begun_ns)
+    };
+    let batches_ns: Option<Vec<i64>> = (0..BATCHES).map(batch_ns).collect();
     // SAFETY: the mapping is ours, and nothing points into it any more.
     unsafe { libc::munmap(start, bytes) };
+    let mut batches_ns = batches_ns?;
     batches_ns.sort_unstable();
     Some(batches_ns[BATCHES * 9 / 10] as f64 / BATCH_PAGES as f64 / 1e9)
 }

@@ -22,6 +22,7 @@ const DEEP_BYTES: usize = 128 << 20;
 /// KiB that a shard sends home meanwhile: after more, what was sent home is not in the CPU's cache any more, and nothing is gained by
 /// passing it on.
 const NEAR_KIB: u32 = 1024;
+const NEAR_BYTES: usize = NEAR_KIB as usize * 1024;
 /// How many blocks apart neighbours are at most.
 const NEIGHBOURS: usize = 4;
 /// Blocks are in order if most of their first links are between neighbours; in a foreign magazine all links but one in so many. Each magazine
@@ -139,7 +140,7 @@ impl Transit {
             known.sent_at.set(clock);
         } else {
             known.allowed.set(known.allowed.get().min(UNORDERED[class]) / 2);
-            known.sent_home.set(known.sent_home.get().saturating_add(1));
+            self.note_taken_home(class);
         }
     }
 
@@ -163,8 +164,8 @@ impl Transit {
             Regime::WithPurger => (allowed + 1, 0, DEEP_BYTES),
             Regime::Releasing | Regime::Usual if ALWAYS[class] == 0 => return,
             // By two, for some of what is wanted again comes from new slabs, and is not told.
-            Regime::Releasing => (allowed + 2, ALWAYS[class], NEAR_KIB as usize * 1024),
-            Regime::Usual => (allowed.max(ALWAYS[class]) + 2, 0, NEAR_KIB as usize * 1024),
+            Regime::Releasing => (allowed + 2, ALWAYS[class], NEAR_BYTES),
+            Regime::Usual => (allowed.max(ALWAYS[class]) + 2, 0, NEAR_BYTES),
         };
         let bytes = self.allowed_bytes() + (more - allowed) as usize * magazine_bytes(class);
         let more = if bytes <= most_bytes { more } else { more.min(least) };
@@ -239,7 +240,7 @@ mod tests {
 
     /// Magazines of another class, of a MiB and more, go home.
     fn pass_a_mib(transit: &Transit) {
-        for _ in 0..=(NEAR_KIB as usize * 1024) / magazine_bytes(OTHER) {
+        for _ in 0..=NEAR_BYTES / magazine_bytes(OTHER) {
             transit.note_sent_home(Regime::WithPurger, OTHER, full(OTHER));
         }
     }
@@ -298,7 +299,7 @@ mod tests {
 
             send(CLASS, 999);
             assert_eq!(most(CLASS), least, "freed in bulk");
-            let near = (NEAR_KIB as usize * 1024 / magazine_bytes(CLASS)) as u32;
+            let near = (NEAR_BYTES / magazine_bytes(CLASS)) as u32;
             assert!((near - 1..=near).contains(&want(CLASS, 999)));
             let other = CLASS + 1;
             send(other, 9);

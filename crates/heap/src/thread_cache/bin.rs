@@ -136,12 +136,10 @@ impl Place {
 /// address processors hand on at once what was stored there last, and `room` and `head` were stored by the operation before.
 #[inline(always)]
 #[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through it")]
-pub fn in_one_register<T>(mut pointer: *const T) -> *const T {
+fn in_one_register(mut bin: *const Bin) -> *const Bin {
     // SAFETY: there is no instruction.
-    unsafe {
-        core::arch::asm!("/* {0} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
-    }
-    pointer
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) bin, options(pure, nomem, nostack, preserves_flags)) };
+    bin
 }
 
 impl Bin {

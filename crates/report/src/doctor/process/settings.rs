@@ -1,7 +1,7 @@
 //! What in a process's environment steers malloc, and what only means to.
 
 use faultless_diagnosis::environment::{Facts, check};
-use faultless_diagnosis::setting::VARIABLES;
+use faultless_diagnosis::setting::tunable_of;
 use faultless_records::allocator::Allocator;
 use faultless_records::mappings;
 
@@ -27,7 +27,7 @@ pub(super) fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     let without_effect = check(&facts);
     let is_told = |name: &str, value: &str| match name {
         "GLIBC_TUNABLES" => value.contains("glibc.malloc."),
-        _ => VARIABLES.iter().any(|(variable, _)| *variable == name),
+        _ => tunable_of(name).is_some(),
     };
     let told: Vec<String> = seen
         .environment
