@@ -1,6 +1,7 @@
 //! `faultless doctor`: looks at a command, derives remedies, tries them on the command itself, and says what helps; of a running
 //! process it says what was found.
 
+mod beside;
 mod process;
 
 use std::collections::HashMap;

@@ -13,6 +13,7 @@ pub mod glibc_heap;
 pub mod history;
 pub mod java_account;
 pub mod loaded_data;
+pub mod malloc_time;
 pub mod metric;
 mod options;
 pub mod permission;

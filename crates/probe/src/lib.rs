@@ -19,6 +19,7 @@ pub mod launch;
 mod leaderless;
 mod left_behind;
 pub mod loader;
+pub mod lock_waits;
 pub mod machine;
 pub mod malloc_recorder;
 pub mod mapped_file;

@@ -32,6 +32,7 @@ pub mod permission;
 pub mod pmap;
 pub mod preload_list;
 pub mod process_event;
+pub mod processor_samples;
 pub mod program;
 pub mod quantity;
 pub mod recording;

@@ -24,6 +24,29 @@ impl Thread {
     }
 }
 
+/// The system call that a thread waits in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemCall {
+    /// Its number, which is another on each architecture.
+    pub number: i64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+impl SystemCall {
+    /// From the text of `syscall`; none of a thread that runs, or waits elsewhere, as in a page fault. Source: proc_pid_syscall(5).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let number = words.next()?.parse().ok().filter(|number| *number >= 0)?;
+        let mut arguments = [0; 6];
+        for argument in &mut arguments {
+            *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+        }
+        Some(Self { number, arguments })
+    }
+}
+
 /// `0 0x3 0x7f… … 0x7ffd… 0x7f…`: the last word but one. `running` has none. Source: proc_pid_syscall(5).
 fn stack_pointer(system_call: &str) -> Option<u64> {
     let mut words = system_call.split_ascii_whitespace().rev();
@@ -45,6 +68,17 @@ mod tests {
             (thread.number, thread.name.as_str(), thread.stack_pointer),
             (12, "GC Thread#0", Some(0x7ffd_0010))
         );
+    }
+
+    #[test]
+    fn a_system_call_has_a_number_and_six_arguments() {
+        let call = SystemCall::parse("202 0x7f01 0x80 0x2 0x0 0x0 0xffffffffffffffff 0x7ffd0010 0x7f45\n");
+        assert_eq!(call, Some(SystemCall { number: 202, arguments: [0x7f01, 0x80, 2, 0, 0, u64::MAX] }));
+        for text in
+            ["running\n", "", "-1 0x7ffd0000 0x55\n", "-1", "202 0x1 0x2\n", "x 0x0 0x0 0x0 0x0 0x0 0x0"]
+        {
+            assert_eq!(SystemCall::parse(text), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -10,4 +10,5 @@ pub mod comparison;
 pub mod environment;
 pub mod faults;
 mod output;
+pub mod processor_time;
 pub mod turns;

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use faultless_diagnosis::malloc_time::MallocTime;
 use faultless_diagnosis::preload::{self, Purpose};
 use faultless_probe::clock;
 use faultless_probe::fault_cost;
@@ -23,6 +24,7 @@ use faultless_records::status;
 use faultless_report::doctor::process::{Activity, ProcessConsultation, json};
 use faultless_report::heap::HeapView;
 
+use super::beside::{self, Beside};
 use crate::arguments::{ChurnArguments, DoctorArguments, FaultsArguments};
 use crate::failure::Failure;
 use crate::heap::process::Manner;
@@ -69,7 +71,9 @@ fn look(
     // What could not be seen is said in the end.
     let heap_before = heap::process::look(process, Manner::Running).ok();
     let before = Reading::whole(process)?;
+    let beside = Beside::begin(process);
     let observed = observe(process, &before, limit, signals, &mut remarks);
+    let beside = beside.and_then(Beside::end);
     let after = Reading::whole(process)?;
     // Else the recording has it among its remarks.
     if observed.faults.is_none() {
@@ -80,6 +84,17 @@ fn look(
     let heap = heap.map_err(|failure| remarks.push(unseen("its heaps", failure))).ok();
     remarks.extend(map.remarks.iter().cloned());
     remarks.extend(heap.iter().flat_map(HeapView::on_walk));
+    let waits = beside.as_ref().and_then(|beside| beside.waits.as_ref()).zip(heap.as_ref());
+    let arena_waits = waits.and_then(|(waits, heap)| beside::at_arenas(waits, &heap.walks));
+    let malloc_time = match beside.map(|beside| beside.time) {
+        Some(Ok(samples)) => Some(MallocTime::of(&samples)),
+        // Where the faults were kept from us, too, that is said already.
+        Some(Err(error)) if observed.faults.is_some() => {
+            remarks.push(format!("what malloc's calls take of its processor time: {error}"));
+            None
+        }
+        _ => None,
+    };
     let command = words(process);
     let settings = settings(process);
     Ok(ProcessConsultation {
@@ -103,6 +118,8 @@ fn look(
         churn: observed.churn,
         faults_beside_calls: observed.faults_beside_calls,
         faults: observed.faults,
+        malloc_time,
+        arena_waits,
         remarks,
     })
 }

@@ -222,7 +222,7 @@ pub fn from_asker(stack: &[String]) -> &[String] {
 }
 
 /// Whether a call chain goes through malloc and its family.
-pub(super) fn goes_through_malloc(stack: &[String]) -> bool {
+pub(crate) fn goes_through_malloc(stack: &[String]) -> bool {
     stack.iter().any(|frame| is_of_malloc(frame))
 }
 

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use faultless_records::perf_record::REGISTERS;
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_FORMAT_LOST,
-    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW_PAGE_FAULTS_MIN,
+    PERF_COUNT_SW_TASK_CLOCK, PERF_FORMAT_LOST, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
 use super::events::{Event, Plan, Sampling, Scope, What};
@@ -51,6 +51,7 @@ pub(super) fn of_event(event: &Event, plan: &Plan, abilities: Abilities) -> Resu
     match &event.what {
         What::MinorFaults => software(&mut kernel, PERF_COUNT_SW_PAGE_FAULTS_MIN),
         What::MajorFaults => software(&mut kernel, PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+        What::ProcessorTime => software(&mut kernel, PERF_COUNT_SW_TASK_CLOCK),
         What::Tracepoint { id, .. } => {
             kernel.type_ = PERF_TYPE_TRACEPOINT;
             kernel.config = *id;

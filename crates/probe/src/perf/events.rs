@@ -25,6 +25,8 @@ pub enum What {
     MinorFaults,
     /// Page faults that needed I/O.
     MajorFaults,
+    /// Processor time of a thread, in ns.
+    ProcessorTime,
     /// A tracepoint of this number in tracefs, with an expression of which ones count (empty: all).
     Tracepoint {
         /// From the file `id`.

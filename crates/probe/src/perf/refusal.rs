@@ -38,6 +38,8 @@ pub enum PerfError {
     },
     /// It was not opened in the time that it may take.
     Late,
+    /// So many threads would be held up while events are opened for each, on each CPU.
+    ManyThreads(usize),
     /// More files than the limit allows.
     Files {
         /// How many the session needs.
@@ -121,6 +123,9 @@ impl fmt::Display for PerfError {
             }
             Self::Ended(pid) => write!(out, "process {pid} has ended"),
             Self::Late => write!(out, "to begin took too long"),
+            Self::ManyThreads(threads) => {
+                write!(out, "to open events for {threads} threads would hold the process up")
+            }
             Self::LockedMemory { limit_kib } => {
                 let limit = limit_kib.map_or("unknown".into(), |limit| limit.to_string());
                 write!(

@@ -1,5 +1,6 @@
 //! The report of `faultless doctor --pid`: what a running process holds and does, what of it is its allocator's, what to do.
 
+mod calls;
 mod cause;
 mod copies;
 mod fault_time;
@@ -10,12 +11,14 @@ mod settings;
 
 use std::fmt::Write;
 
+use faultless_diagnosis::malloc_time::MallocTime;
 use faultless_records::allocator::Allocator;
 use faultless_records::churn_recording::{ChurnRecording, Mechanism};
 use faultless_records::fault_recording::FaultRecording;
 use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
+pub use calls::ArenaWaits;
 use cause::Cause;
 pub use finding::{Concern, Finding};
 pub use json::json;
@@ -177,6 +180,10 @@ pub struct ProcessConsultation {
     pub faults_beside_calls: Option<f64>,
     /// Its page faults; none where they could not be seen.
     pub faults: Option<FaultRecording>,
+    /// What malloc's calls take of its processor time; none where that could not be seen.
+    pub malloc_time: Option<MallocTime>,
+    /// How its threads wait for each other in glibc's malloc; none where that does not serve it, or it could not be seen.
+    pub arena_waits: Option<ArenaWaits>,
     /// What was not seen, and what would show it.
     pub remarks: Vec<String>,
 }
@@ -228,7 +235,8 @@ impl ProcessConsultation {
                 (None, None) => String::new(),
             };
             // Of page faults and calls of the kernel it was seen what they take.
-            let time = if has(Concern::Thrash) { String::new() } else { self.unseen_time() };
+            let is_said = has(Concern::Thrash) || has(Concern::Locks);
+            let time = if is_said { String::new() } else { calls::in_verdict(self).0 };
             return format!("its allocator wastes {}{below}{time}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
@@ -259,21 +267,9 @@ impl ProcessConsultation {
                 "nothing was found that its allocator wastes; what {name} has free inside was not seen{below}"
             );
         }
-        let time = self.unseen_time();
-        let limit = if time.is_empty() { "" } else { " as to memory and page faults" };
+        let (time, is_time_open) = calls::in_verdict(self);
+        let limit = if is_time_open { " as to memory and page faults" } else { "" };
         format!("leave its allocator alone{limit}{unseen}: nothing was found that it wastes{time}")
-    }
-
-    /// That the time that malloc's calls take was not seen, as where threads wait for each other in them, where it may matter.
-    fn unseen_time(&self) -> String {
-        if !self.activity.is_busy() {
-            return String::new();
-        }
-        let compared = match self.obstacle {
-            Some(_) => "",
-            None => ": faultless doctor -- CMD compares it on a fixed amount of work",
-        };
-        format!("; what its calls take of its processor time was not seen{compared}")
     }
 
     /// Whether nothing that a verdict needs was kept from us.
@@ -326,6 +322,7 @@ impl ProcessConsultation {
             let is_open = match finding.concern {
                 Concern::Faults => self.cause_of_faults(has_thrash).is_open(),
                 Concern::Served => self.closed_allocator().is_some(),
+                Concern::Time => calls::is_worth_trying(self),
                 _ => false,
             };
             finding.waste.is_some() || is_open

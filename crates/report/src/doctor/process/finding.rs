@@ -12,7 +12,7 @@ use faultless_records::fault_recording::FaultRecording;
 use faultless_records::mappings::Usage;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
-use super::{Cause, ProcessConsultation, copies, fault_time, memory_limit, settings};
+use super::{Cause, ProcessConsultation, calls, copies, fault_time, memory_limit, settings};
 use crate::faults::answer;
 use crate::heap::remedy::{SHARED, remedy};
 use crate::heap::{FaultlessHeap, HeapView};
@@ -43,6 +43,10 @@ pub enum Concern {
     Thrash,
     /// Page faults at a rate that costs time.
     Faults,
+    /// Threads that wait for each other in malloc.
+    Locks,
+    /// Processor time that malloc's calls take.
+    Time,
     /// It grows.
     Growth,
 }
@@ -63,6 +67,8 @@ impl Concern {
             Self::Settings => "settings",
             Self::Thrash => "thrash",
             Self::Faults => "faults",
+            Self::Locks => "locks",
+            Self::Time => "time",
             Self::Growth => "growth",
         }
     }
@@ -72,12 +78,12 @@ impl Concern {
         match self {
             Self::MemoryLimit | Self::Swap | Self::Elsewhere | Self::Residence => &[MAP],
             Self::Trapped | Self::Served => &["faultless heap --pid PID"],
-            Self::InUse => &[CHURN_MALLOC],
+            Self::InUse | Self::Time => &[CHURN_MALLOC],
             Self::MappingLimit => &[MAP, CHURN],
             Self::Thrash => &[CHURN],
             Self::Faults => &[FAULTS],
             Self::Growth => &[WATCH, CHURN_MALLOC, CHURN],
-            Self::Settings => &[],
+            Self::Settings | Self::Locks => &[],
         }
     }
 }
@@ -154,6 +160,7 @@ pub fn of(seen: &ProcessConsultation) -> Vec<Finding> {
     let has_thrash = !thrash.is_empty();
     findings.extend(thrash.into_iter().map(|found| of_thrash(found, seen)));
     findings.extend(page_faults(seen, has_thrash));
+    findings.extend(calls::of(seen));
     findings.extend(growth(seen));
     findings.extend(copies::of(&seen.activity));
     findings

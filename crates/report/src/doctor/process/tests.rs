@@ -1,3 +1,4 @@
+mod calls;
 mod coming_and_going;
 mod settings;
 mod time;
@@ -73,6 +74,8 @@ fn quiet(heap_mib: u64, file_mib: u64) -> ProcessConsultation {
         churn: Some(seen(Mechanism::Tracepoints)),
         faults_beside_calls: None,
         faults: None,
+        malloc_time: None,
+        arena_waits: None,
         remarks: Vec::new(),
     }
 }
@@ -264,28 +267,6 @@ fn what_a_forked_process_shares_is_not_told_as_memory_that_it_alone_wastes() {
     assert!(of(40).text(None).contains("up to 40 MiB of it shared"));
     let alone = of(8).text(None);
     assert!(alone.contains("wastes 90 MiB of memory;") && !alone.contains("shared"), "{alone}");
-}
-
-#[test]
-fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
-    let busy = |heap_mib, file_mib, user_s| {
-        let quiet = quiet(heap_mib, file_mib);
-        ProcessConsultation { activity: Activity { user_s, ..quiet.activity }, ..quiet }
-    };
-    let of_calls = busy(100, 2, 1.0);
-    let says = "leave its allocator alone as to memory and page faults: nothing was found that it wastes; what its calls take of its \
-                processor time was not seen";
-    assert_eq!(
-        verdict_of(&of_calls),
-        format!("{says}: faultless doctor -- CMD compares it on a fixed amount of work")
-    );
-    // Its command line goes on for as long as it is let, and does more or less in that time.
-    assert_eq!(line_of(&of_calls), None);
-    let obstacle = Some("a preload does not reach server: it is linked statically".into());
-    assert_eq!(verdict_of(&ProcessConsultation { obstacle, ..of_calls }), says);
-    assert!(verdict_of(&busy(100, 2, 0.9)).starts_with("leave its allocator alone: nothing"));
-    let elsewhere = busy(2, 100, 5.0);
-    assert!(verdict_of(&elsewhere).starts_with("leave its allocator alone as to its memory: most"));
 }
 
 #[test]
@@ -495,5 +476,6 @@ fn json_has_the_findings_and_the_lines() {
     assert_eq!(value["findings"][0]["is_waste"], true);
     assert_eq!(value["malloc_resident_bytes"], 100 * MIB);
     assert_eq!(value["trapped_bytes"], serde_json::Value::Null);
+    assert_eq!(value["malloc_time"], serde_json::Value::Null);
     assert_eq!(value["verdict"]["line_to_try"], "faultless doctor --for 60s -- ./server 'a b'");
 }

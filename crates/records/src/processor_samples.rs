@@ -1,0 +1,25 @@
+//! Where a process spends its processor time: samples of what it was doing, at fixed intervals of that time.
+
+/// Samples of the time in the program itself, without the kernel's part.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProcessorSamples {
+    /// Processor time between two samples of a thread, in seconds.
+    pub every_s: f64,
+    /// Call chains that differ, each from its innermost function outwards.
+    pub chains: Vec<Vec<String>>,
+    /// How many samples had each of them.
+    pub counts: Vec<u64>,
+}
+
+impl ProcessorSamples {
+    /// Each chain with the number of its samples.
+    pub fn counted(&self) -> impl Iterator<Item = (&[String], u64)> {
+        self.chains.iter().map(Vec::as_slice).zip(self.counts.iter().copied())
+    }
+
+    /// All samples.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}

@@ -1,0 +1,119 @@
+//! Time in malloc's calls: of processors, and waiting for its locks.
+
+use super::*;
+
+/// A process that works with two processors for ten seconds.
+fn busy() -> ProcessConsultation {
+    let mut seen = quiet(100, 2);
+    seen.activity.user_s = 20.0;
+    seen.activity.threads = 8;
+    seen
+}
+
+fn time(inside: u64) -> Option<MallocTime> {
+    Some(MallocTime { samples: 5000, inside, caller: Some(("parse".into(), inside / 2)) })
+}
+
+fn waits(waits: u64) -> Option<ArenaWaits> {
+    Some(ArenaWaits { looks: 400, waits, arenas: 1 })
+}
+
+fn found(seen: &ProcessConsultation, concern: Concern) -> Option<Finding> {
+    seen.findings().into_iter().find(|finding| finding.concern == concern)
+}
+
+#[test]
+fn threads_that_wait_for_an_arena_are_time_that_the_allocator_wastes() {
+    let mut seen = ProcessConsultation { arena_waits: waits(1640), ..busy() };
+    let locks = found(&seen, Concern::Locks).unwrap();
+    assert_eq!(
+        locks.sentence,
+        "at each moment 4.1 of its 8 threads wait for the lock of malloc's only arena (400 looks)"
+    );
+    assert!(locks.advice.unwrap().starts_with("a block is freed under the lock"));
+    let verdict = verdict_of(&seen);
+    assert_eq!(
+        verdict,
+        "its allocator wastes the time of 4.1 threads, which wait for its locks; the lines below try what helps on a new process"
+    );
+    seen.environment = vec![("MALLOC_ARENA_MAX".into(), "1".into())];
+    let advice = found(&seen, Concern::Locks).unwrap().advice.unwrap();
+    assert!(advice.starts_with("MALLOC_ARENA_MAX in its environment allows so few"), "{advice}");
+    // A twentieth of what it works, and fewer than can be told from chance.
+    for (few, user_s) in [(39, 20.0), (19, 0.1)] {
+        seen.arena_waits = waits(few);
+        seen.activity.user_s = user_s;
+        assert_eq!(found(&seen, Concern::Locks), None, "{few}");
+    }
+}
+
+#[test]
+fn much_time_in_mallocs_calls_is_worth_a_trial() {
+    let seen = ProcessConsultation { malloc_time: time(1150), arena_waits: waits(0), ..busy() };
+    let time_finding = found(&seen, Concern::Time).unwrap();
+    assert_eq!(
+        time_finding.sentence,
+        "malloc's calls take 23.0 % of the processor time in the program itself (5,000 samples), 50.0 % of that for parse"
+    );
+    assert_eq!(time_finding.waste, None);
+    let verdict = verdict_of(&seen);
+    assert_eq!(
+        verdict,
+        "leave its allocator alone as to memory and page faults: nothing was found that it wastes; its calls take 23.0 % of the time in \
+         the program: faultless doctor -- CMD compares it on a fixed amount of work"
+    );
+    assert!(seen.line_to_try(&seen.findings()).is_some());
+}
+
+#[test]
+fn little_time_in_mallocs_calls_ends_the_matter() {
+    let seen = ProcessConsultation { malloc_time: time(150), arena_waits: waits(0), ..busy() };
+    assert_eq!(found(&seen, Concern::Time), None);
+    assert_eq!(
+        verdict_of(&seen),
+        "leave its allocator alone: nothing was found that it wastes; its calls take 3.0 % of the time in the program"
+    );
+    assert_eq!(seen.line_to_try(&seen.findings()), None);
+    let hardly = ProcessConsultation { malloc_time: time(20), arena_waits: waits(0), ..busy() };
+    let verdict = verdict_of(&hardly);
+    assert!(verdict.ends_with("; its calls take hardly any of the time in the program"), "{verdict}");
+    let unseen = "; what its calls take of its processor time was not seen: faultless doctor -- CMD compares it on a fixed amount of work";
+    for part_seen in [
+        ProcessConsultation { malloc_time: time(150), ..busy() },
+        ProcessConsultation { arena_waits: waits(0), ..busy() },
+    ] {
+        assert!(verdict_of(&part_seen).ends_with(unseen), "{}", verdict_of(&part_seen));
+    }
+    let idle = ProcessConsultation { malloc_time: time(150), arena_waits: waits(0), ..quiet(100, 2) };
+    assert!(verdict_of(&idle).ends_with("nothing was found that it wastes"), "{}", verdict_of(&idle));
+}
+
+#[test]
+fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
+    let busy = |heap_mib, file_mib, user_s| {
+        let quiet = quiet(heap_mib, file_mib);
+        ProcessConsultation { activity: Activity { user_s, ..quiet.activity }, ..quiet }
+    };
+    let of_calls = busy(100, 2, 1.0);
+    let says = "leave its allocator alone as to memory and page faults: nothing was found that it wastes; what its calls take of its \
+                processor time was not seen";
+    assert_eq!(
+        verdict_of(&of_calls),
+        format!("{says}: faultless doctor -- CMD compares it on a fixed amount of work")
+    );
+    // Its command line goes on for as long as it is let, and does more or less in that time.
+    assert_eq!(line_of(&of_calls), None);
+    let obstacle = Some("a preload does not reach server: it is linked statically".into());
+    assert_eq!(verdict_of(&ProcessConsultation { obstacle, ..of_calls }), says);
+    assert!(verdict_of(&busy(100, 2, 0.9)).starts_with("leave its allocator alone: nothing"));
+    let elsewhere = busy(2, 100, 5.0);
+    assert!(verdict_of(&elsewhere).starts_with("leave its allocator alone as to its memory: most"));
+}
+
+#[test]
+fn json_has_what_was_counted() {
+    let seen = ProcessConsultation { malloc_time: time(1150), arena_waits: waits(1640), ..busy() };
+    let value: serde_json::Value = serde_json::from_str(&json(&seen)).unwrap();
+    assert_eq!(value["malloc_time"], serde_json::json!({ "samples": 5000, "inside": 1150 }));
+    assert_eq!(value["arena_waits"], serde_json::json!({ "looks": 400, "waits": 1640, "arenas": 1 }));
+}

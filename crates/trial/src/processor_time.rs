@@ -1,0 +1,102 @@
+//! Samples where a process that runs already spends its processor time.
+
+use faultless_probe::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What, cpus};
+use faultless_probe::process::Process;
+use faultless_records::perf_record::{Content, News, PerfRecord};
+use faultless_records::processor_samples::ProcessorSamples;
+
+use crate::call_stacks::CallStacks;
+
+/// Processor time of a thread between two of its samples, in ns, where there are few CPUs. Odd, so that no loop keeps in step with it.
+const PERIOD_NS: u64 = 4_099_919;
+
+/// From so many CPUs on it is longer, so that there are no more than about a thousand samples a second.
+const FEW_CPUS: usize = 4;
+
+/// Allocators lie at the inner end of a chain: their functions and some callers fit into this much of the stack.
+const STACK_BYTES: u32 = 4096;
+
+/// Room for the samples of a tenth of a second; the events of other instruments need some of what may be locked, too.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// Of more open events than this each takes its time to open and to close, in which the process waits.
+const MOST_EVENTS: usize = 4000;
+
+/// A process whose processor time is sampled.
+pub struct ProcessorTime {
+    session: Session,
+    pid: i32,
+    stacks: CallStacks,
+    counts: Vec<u64>,
+    period_ns: u64,
+}
+
+impl ProcessorTime {
+    /// Begins with the threads that it has, and those they will start. The kernel's part of the time has no samples.
+    ///
+    /// # Errors
+    /// [`PerfError`] where the kernel refuses, or where there are too many threads.
+    pub fn attach(process: &Process) -> Result<Self, PerfError> {
+        let threads = process.threads().unwrap_or_default();
+        if threads.len() * cpus() > MOST_EVENTS {
+            return Err(PerfError::ManyThreads(threads.len()));
+        }
+        let period_ns = PERIOD_NS * cpus().div_ceil(FEW_CPUS) as u64;
+        let event = Event {
+            what: What::ProcessorTime,
+            sampling: Sampling::Every(period_ns),
+            scope: Scope::User,
+            starts_enabled: true,
+        };
+        let content =
+            Content { has_address: false, has_callchain: true, has_raw: false, stack_bytes: STACK_BYTES };
+        let plan = Plan {
+            events: vec![event],
+            content,
+            follows_processes: true,
+            waits_for_exec: false,
+            buffer_bytes: BUFFER_BYTES,
+        };
+        let session = Session::open(plan, &threads)?;
+        let mut stacks = CallStacks::default();
+        stacks.adopt(process);
+        session.start()?;
+        Ok(Self { session, pid: process.pid(), stacks, counts: Vec::new(), period_ns })
+    }
+
+    /// Takes what has arrived; to be called some times in a tenth of a second.
+    pub fn turn(&mut self) {
+        let records = self.session.read();
+        self.take(&records);
+    }
+
+    fn take(&mut self, records: &[PerfRecord]) {
+        for record in records {
+            let News::Sample(sample) = &record.news else {
+                self.stacks.take(record);
+                continue;
+            };
+            // What it forks is another process.
+            if record.pid != self.pid {
+                continue;
+            }
+            if let Some(index) = self.stacks.index(record, sample) {
+                let index = index as usize;
+                self.counts.resize(self.counts.len().max(index + 1), 0);
+                self.counts[index] += 1;
+            }
+        }
+    }
+
+    /// What was seen.
+    #[must_use]
+    pub fn finish(mut self) -> ProcessorSamples {
+        // A refusal has no reason but a bug; what is read is right all the same.
+        let _ = self.session.disable(0);
+        let records = self.session.read_last();
+        self.take(&records);
+        let mut chains = self.stacks.into_names(|_| false);
+        chains.resize(self.counts.len(), Vec::new());
+        ProcessorSamples { every_s: self.period_ns as f64 / 1e9, chains, counts: self.counts }
+    }
+}
