@@ -19,6 +19,7 @@ use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::quantity::{percent, seconds_of, several, size, whole};
 
 pub use calls::ArenaWaits;
+use calls::InVerdict;
 use cause::Cause;
 pub use finding::{Concern, Finding};
 pub use json::json;
@@ -225,6 +226,7 @@ impl ProcessConsultation {
 
     fn verdict_on_allocator(&self, findings: &[Finding]) -> String {
         let has = |concern| findings.iter().any(|finding| finding.concern == concern);
+        let time = InVerdict::of(self);
         let wasted: Vec<&str> = findings.iter().filter_map(|finding| finding.waste.as_deref()).collect();
         if !wasted.is_empty() {
             let below = match (self.line_to_try(findings), self.obstacle.as_ref().or(self.absence.as_ref())) {
@@ -236,7 +238,7 @@ impl ProcessConsultation {
             };
             // Of page faults and calls of the kernel it was seen what they take.
             let is_said = has(Concern::Thrash) || has(Concern::Locks);
-            let time = if is_said { String::new() } else { calls::in_verdict(self).0 };
+            let time = if is_said { "" } else { time.text() };
             return format!("its allocator wastes {}{below}{time}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
@@ -249,12 +251,14 @@ impl ProcessConsultation {
         let unseen = if self.is_seen() { "" } else { ", as far as it could be seen" };
         if has(Concern::Elsewhere) {
             return format!(
-                "leave its allocator alone as to its memory{unseen}: most of that is not malloc's"
+                "leave its allocator alone as to its memory{unseen}: most of that is not malloc's{}",
+                time.seen_text()
             );
         }
         if has(Concern::InUse) {
             return format!(
-                "leave its allocator alone as to its memory{unseen}: the program itself uses what malloc has"
+                "leave its allocator alone as to its memory{unseen}: the program itself uses what malloc has{}",
+                time.seen_text()
             );
         }
         let beside = finding::beside_malloc(self).map(|(name, _)| name);
@@ -264,11 +268,12 @@ impl ProcessConsultation {
                 None => "",
             };
             return format!(
-                "nothing was found that its allocator wastes; what {name} has free inside was not seen{below}"
+                "nothing was found that its allocator wastes; what {name} has free inside was not seen{}{below}",
+                time.seen_text()
             );
         }
-        let (time, is_time_open) = calls::in_verdict(self);
-        let limit = if is_time_open { " as to memory and page faults" } else { "" };
+        let (time, limit) =
+            (time.text(), if time.is_open(self) { " as to memory and page faults" } else { "" });
         format!("leave its allocator alone{limit}{unseen}: nothing was found that it wastes{time}")
     }
 

@@ -5,6 +5,7 @@ use faultless_records::quantity::{percent, several};
 
 use super::finding::{Concern, Finding};
 use super::{Activity, ProcessConsultation};
+use crate::faults::table::shortened;
 
 /// How often threads were seen to wait for the locks of glibc's arenas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,31 +84,70 @@ fn time(seen: &ProcessConsultation) -> Option<Finding> {
         several(time.samples, "sample")
     );
     if let Some((caller, count)) = &time.caller {
-        sentence += &format!(", {} of that for {caller}", percent(*count as f64 / time.inside as f64));
+        let (part, caller) = (percent(*count as f64 / time.inside as f64), shortened(caller));
+        sentence += &format!(", {part} of that for {caller}");
     }
     let advice = "what remains of that under other allocators faultless doctor -- CMD compares on a fixed amount of work; churn --malloc \
                   names who allocates what";
     Some(Finding::new(Concern::Time, sentence).advised(advice))
 }
 
-/// What a verdict adds of the time that malloc's calls take, and whether that is open.
-pub(super) fn in_verdict(seen: &ProcessConsultation) -> (String, bool) {
-    if !seen.activity.is_busy() {
-        return (String::new(), false);
+/// What a verdict says of the time that malloc's calls take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum InVerdict {
+    /// Nothing: the process does too little for it to matter.
+    Idle,
+    /// It takes little.
+    Little(String),
+    /// It takes so much that others may be better.
+    Much(String),
+    /// It was not seen.
+    Unseen(String),
+}
+
+impl InVerdict {
+    pub(super) fn of(seen: &ProcessConsultation) -> Self {
+        if !seen.activity.is_busy() {
+            return Self::Idle;
+        }
+        let compared = match seen.obstacle {
+            Some(_) => "",
+            None => ": faultless doctor -- CMD compares it on a fixed amount of work",
+        };
+        match seen.malloc_time.as_ref().and_then(MallocTime::part) {
+            Some(part) if part >= MUCH_TIME => {
+                Self::Much(format!("; its calls take {} of the time in the program{compared}", percent(part)))
+            }
+            Some(part) => {
+                let part = if part < LITTLE_TIME { "hardly any".into() } else { percent(part) };
+                Self::Little(format!("; its calls take {part} of the time in the program"))
+            }
+            None => {
+                Self::Unseen(format!("; what its calls take of its processor time was not seen{compared}"))
+            }
+        }
     }
-    let compared = match seen.obstacle {
-        Some(_) => "",
-        None => ": faultless doctor -- CMD compares it on a fixed amount of work",
-    };
-    match seen.malloc_time.as_ref().and_then(MallocTime::part) {
-        Some(part) if part >= MUCH_TIME => {
-            (format!("; its calls take {} of the time in the program{compared}", percent(part)), true)
+
+    /// The words, where there are any.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Idle => "",
+            Self::Little(text) | Self::Much(text) | Self::Unseen(text) => text,
         }
-        Some(part) if seen.arena_waits.is_some() => {
-            let part = if part < LITTLE_TIME { "hardly any".into() } else { percent(part) };
-            (format!("; its calls take {part} of the time in the program"), false)
+    }
+
+    /// The same, where nothing is said of what was not seen.
+    pub(super) fn seen_text(&self) -> &str {
+        if matches!(self, Self::Unseen(_)) { "" } else { self.text() }
+    }
+
+    /// Whether it may be a matter of the allocator, whose threads may wait for each other.
+    pub(super) fn is_open(&self, seen: &ProcessConsultation) -> bool {
+        match self {
+            Self::Idle => false,
+            Self::Little(_) => seen.arena_waits.is_none(),
+            Self::Much(_) | Self::Unseen(_) => true,
         }
-        _ => (format!("; what its calls take of its processor time was not seen{compared}"), true),
     }
 }
 
