@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use faultless_records::measurement::Measurement;
+use faultless_records::quantity::ratio;
 
 use crate::spread::{Change, Spread};
 use crate::standing::Ratio;
@@ -20,6 +21,8 @@ pub struct Figures {
     pub major_faults: Spread,
     /// Minor faults.
     pub minor_faults: Spread,
+    /// Voluntary context switches.
+    pub waits: Spread,
     /// Bytes.
     pub peak_rss: Spread,
     /// Bytes; none when it could not be seen.
@@ -39,6 +42,7 @@ impl Figures {
             elapsed: over(|run| run.elapsed.as_secs_f64())?,
             major_faults: over(|run| run.major_faults as f64)?,
             minor_faults: over(|run| run.minor_faults as f64)?,
+            waits: over(|run| run.waits as f64)?,
             peak_rss: over(|run| run.peak_rss_bytes as f64)?,
             final_rss: Spread::of(
                 runs.iter().filter_map(|run| run.final_rss_bytes).map(|bytes| bytes as f64),
@@ -62,6 +66,11 @@ pub const LEAST_TIME: f64 = 0.010;
 /// Part of the faults, and number of them, that a difference must reach.
 const LEAST_FAULTS_PART: f64 = 0.10;
 const LEAST_FAULTS: f64 = 1000.0;
+/// Part of the waits, and number of them, that a difference must reach: twice as many, or half as many, and more. How often threads meet, and
+/// processes wait for each other, is not alike from run to run.
+const MORE_WAITS_PART: f64 = 1.0;
+const FEWER_WAITS_PART: f64 = 0.5;
+const LEAST_WAITS: f64 = 1000.0;
 /// Part of the resident bytes, and number of them, that a difference must reach.
 const LEAST_MEMORY_PART: f64 = 0.10;
 const LEAST_MEMORY: f64 = 4.0 * 1024.0 * 1024.0;
@@ -75,6 +84,8 @@ pub struct Effect {
     pub elapsed: Change,
     /// Minor faults.
     pub faults: Change,
+    /// Voluntary context switches.
+    pub waits: Change,
     /// Peak resident memory.
     pub peak_rss: Change,
     /// Resident memory at the exit.
@@ -85,6 +96,8 @@ pub struct Effect {
     pub processor_ratio: f64,
     /// Ratio of the minor faults.
     pub fault_ratio: f64,
+    /// Ratio of the voluntary context switches.
+    pub wait_ratio: f64,
     /// Ratio of the peak resident memory.
     pub peak_ratio: f64,
 }
@@ -157,15 +170,19 @@ impl Effect {
         };
         let faults = |run: &Measurement| Some(run.minor_faults as f64);
         let elapsed = time(|run| run.elapsed.as_secs_f64());
+        let wait_ratio = figures.waits.ratio_to(&of_base.waits);
+        let waits_part = if wait_ratio < 1.0 { FEWER_WAITS_PART } else { MORE_WAITS_PART };
         Some(Self {
             time: without_contradiction(time(|run| run.processor().as_secs_f64()), elapsed),
             elapsed,
             faults: change(arm, base, faults, LEAST_FAULTS_PART, LEAST_FAULTS),
+            waits: change(arm, base, |run| Some(run.waits as f64), waits_part, LEAST_WAITS),
             peak_rss: memory(|run| Some(run.peak_rss_bytes)),
             final_rss: memory(|run| run.final_rss_bytes),
             elapsed_ratio: figures.elapsed.ratio_to(&of_base.elapsed),
             processor_ratio: figures.processor.ratio_to(&of_base.processor),
             fault_ratio: figures.minor_faults.ratio_to(&of_base.minor_faults),
+            wait_ratio,
             peak_ratio: figures.peak_rss.ratio_to(&of_base.peak_rss),
         })
     }
@@ -180,6 +197,18 @@ impl Effect {
             (Change::Same, Change::More, _) => Judgement::Larger,
             (Change::Same, Change::Same, Change::Less) => Judgement::FewerFaultsOnly,
             (Change::Same, Change::Same, _) => Judgement::NoEffect,
+        }
+    }
+
+    /// Where it takes less time or more, and its threads wait less often or more, which goes along with that: how often, to stand behind
+    /// the times. Else nothing.
+    #[must_use]
+    pub fn reason_in_waits(&self) -> String {
+        match (self.judgement(), self.waits) {
+            (Judgement::Faster, Change::Less) | (Judgement::Slower, Change::More) => {
+                format!(", waits {}", ratio(self.wait_ratio))
+            }
+            _ => String::new(),
         }
     }
 
@@ -206,6 +235,7 @@ pub(crate) mod tests {
                 elapsed: Duration::from_secs_f64(elapsed * factor),
                 minor_faults: faults,
                 major_faults: 0,
+                waits: 0,
                 peak_rss_bytes: peak_mib << 20,
                 final_rss_bytes: Some(final_mib << 20),
                 final_view: FinalView::AtExit,
@@ -318,6 +348,24 @@ pub(crate) mod tests {
             };
             assert_eq!([same, more].map(memory), [[Change::Same; 2], [Change::More; 2]], "{base}");
         }
+    }
+
+    #[test]
+    fn twice_the_waits_or_half_of_them_are_a_reason_for_other_times() {
+        let waiting = |elapsed, waits| {
+            let mut runs = runs(elapsed, 3000, 20, 2);
+            runs.iter_mut().for_each(|run| run.waits = waits);
+            runs
+        };
+        let reason = |arm: (f64, u64), base: (f64, u64)| {
+            effect(&waiting(arm.0, arm.1), &waiting(base.0, base.1)).reason_in_waits()
+        };
+        assert_eq!(reason((1.0, 20), (5.0, 90_000)), ", waits ×0.0002");
+        assert_eq!(reason((5.0, 90_000), (1.0, 30_000)), ", waits ×3.00");
+        assert_eq!(reason((5.0, 59_000), (1.0, 30_000)), "", "not twice");
+        assert_eq!(reason((1.0, 20), (5.0, 1000)), "", "few");
+        assert_eq!(reason((5.0, 20), (5.0, 90_000)), "", "as long");
+        assert_eq!(reason((1.0, 90_000), (5.0, 20)), "", "what speaks against it is no reason");
     }
 
     #[test]

@@ -430,6 +430,7 @@ fn praise(name: &str, verdict: &ArmVerdict) -> String {
     if effect.fault_ratio < 0.995 {
         text.push_str(&format!(", faults {}", ratio(effect.fault_ratio)));
     }
+    text.push_str(&effect.reason_in_waits());
     let peak = format!("peak RSS {}", ratio(effect.peak_ratio));
     if effect.peak_rss == Change::Less && effect.judgement() != Judgement::Smaller {
         text.push_str(&format!(", {peak}"));
@@ -472,11 +473,8 @@ fn plain(effect: &Effect, figures: &Figures, base: &Figures, scope: Scope) -> St
         Judgement::NoEffect => "has no effect beyond the noise".to_owned(),
         Judgement::Larger => format!("is worse (peak RSS {}, no faster)", ratio(effect.peak_ratio)),
         Judgement::Slower => {
-            format!(
-                "is worse (elapsed {}, processor time {})",
-                ratio(effect.elapsed_ratio),
-                ratio(effect.processor_ratio)
-            )
+            let (elapsed, processor) = (ratio(effect.elapsed_ratio), ratio(effect.processor_ratio));
+            format!("is worse (elapsed {elapsed}, processor time {processor}{})", effect.reason_in_waits())
         }
     };
     if let (Some(kept), Some(kept_as_is)) = (figures.final_rss, base.final_rss) {

@@ -318,6 +318,7 @@ impl<'launched> Watch<'launched> {
             elapsed: self.launched.started.elapsed().saturating_sub(self.looking),
             minor_faults: count(usage.ru_minflt),
             major_faults: count(usage.ru_majflt),
+            waits: count(usage.ru_nvcsw),
             peak_rss_bytes: self.peak_rss_bytes(usage),
             final_rss_bytes: self.last_look.rss_bytes,
             final_view: if self.looked_at_exit { FinalView::AtExit } else { FinalView::Sampled },

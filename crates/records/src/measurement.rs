@@ -114,6 +114,8 @@ pub struct Measurement {
     pub minor_faults: u64,
     /// Page faults that needed I/O, of it and the children it waited for.
     pub major_faults: u64,
+    /// How often a thread of it and of the children it waited for gave up its CPU to wait (voluntary context switches), as for a lock.
+    pub waits: u64,
     /// Largest resident set of any one of these processes.
     pub peak_rss_bytes: u64,
     /// Resident set of the process at its exit, or when its time was over; its children are not in it.

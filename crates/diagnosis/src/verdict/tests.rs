@@ -53,6 +53,21 @@ fn on_the_demo_both_halves_together_and_faultless_help() {
 }
 
 #[test]
+fn threads_that_wait_are_named_as_the_reason() {
+    let mut arms = [
+        arm("libc as is", Role::AsIs, runs(3.0, 3000, 18, 2)),
+        arm("arenas only", Role::Libc(vec![setting("MALLOC_ARENA_MAX")]), runs(5.0, 3000, 18, 2)),
+        arm("Faultless", Role::Faultless, under_faultless(1.0, 3000, 18, 2)),
+    ];
+    for (arm, waits) in arms.iter_mut().zip([10_000, 80_000, 100]) {
+        arm.runs.iter_mut().for_each(|run| run.waits = waits);
+    }
+    let sentence = judge(&arms).unwrap().sentence;
+    assert!(sentence.contains("Faultless helps (elapsed ×0.33, waits ×0.010)"), "{sentence}");
+    assert!(sentence.contains("is worse (elapsed ×1.67, processor time ×1.67, waits ×8.00)"), "{sentence}");
+}
+
+#[test]
 fn memory_that_is_gone_at_the_end_is_named_where_nothing_else_differs() {
     let verdict = judge(&[
         arm("libc as is", Role::AsIs, runs(1.0, 13_000, 56, 52)),

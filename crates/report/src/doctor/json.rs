@@ -122,6 +122,7 @@ fn figures(figures: &Figures) -> Value {
         "elapsed_seconds": spread(&figures.elapsed),
         "major_faults": spread(&figures.major_faults),
         "minor_faults": spread(&figures.minor_faults),
+        "waits": spread(&figures.waits),
         "peak_rss_bytes": spread(&figures.peak_rss),
         "final_rss_bytes": figures.final_rss.as_ref().map(spread),
     })
@@ -141,6 +142,7 @@ fn effect(effect: &Effect) -> Value {
         "elapsed_ratio": effect.elapsed_ratio,
         "processor_ratio": effect.processor_ratio,
         "minor_fault_ratio": effect.fault_ratio,
+        "wait_ratio": effect.wait_ratio.is_finite().then_some(effect.wait_ratio),
         "peak_rss_ratio": effect.peak_ratio,
         "costs_memory": effect.costs_memory(),
     })

@@ -230,6 +230,7 @@ mod tests {
                 elapsed: Duration::from_millis(900),
                 minor_faults: 500,
                 major_faults: 0,
+                waits: 0,
                 peak_rss_bytes: 4 << 20,
                 final_rss_bytes: None,
                 final_view: FinalView::AtExit,
