@@ -104,3 +104,20 @@ fn a_handler_of_sigabrt_may_allocate_and_the_process_ends() {
         );
     }
 }
+
+/// With one thread a lock that is held is held for good: by the thread itself. Or what it left half done is found before.
+#[test]
+fn a_signal_handler_that_jumps_out_of_malloc_ends_the_process_and_does_not_stop_it() {
+    if preload().is_none() {
+        return;
+    }
+    let outcomes: Vec<Outcome> = (0..10).map(|_| Program::new("signal_in_malloc.c").run()).collect();
+    for outcome in &outcomes {
+        let words = "signal handler|double free|invalid pointer|corrupted";
+        assert!(is_report(outcome, words), "{}, {}", outcome.status, outcome.stderr);
+    }
+    assert!(
+        outcomes.iter().any(|outcome| is_report(outcome, "signal handler")),
+        "no process waited for itself"
+    );
+}

@@ -4,8 +4,10 @@
 //! and allocate. It finds the state whole, since nobody else is in that critical section.
 //!
 //! A thread that ends the process for a mistake may hold locks, and a handler of SIGABRT allocate: it takes over what nobody
-//! releases, since a process that hangs is worse than one that ends.
+//! releases, since a process that hangs is worse than one that ends. So it is with a program's only thread that waits for itself: a signal
+//! interrupted it while it held the lock, and it is in the handler, or was made to jump out of it. It is told, and ends.
 
+use crate::message::say;
 use crate::os;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -154,6 +156,8 @@ impl<T> Lock<T> {
                 }
                 last_looks -= 1;
                 os::sleep_ns(LAST_PAUSE_NS);
+            } else if is_alone() {
+                waits_for_itself();
             } else {
                 let marked = word | CONTENDED;
                 // ORDERING: Relaxed; the bit asks for a wake and publishes nothing.
@@ -215,6 +219,15 @@ fn is_alone() -> bool {
 #[cfg(loom)]
 fn is_alone() -> bool {
     false
+}
+
+/// Ends the process, whose only thread waits for a lock that it holds.
+#[cold]
+fn waits_for_itself() -> ! {
+    say(format_args!(
+        "malloc or free was called in a signal handler that interrupted one of them, or after a longjmp out of it"
+    ));
+    os::die()
 }
 
 /// This thread is the one that forks, from now on: what it [holds for that](Lock::hold_for_fork) it may take again.
