@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use faultless_records::processor_samples::ProcessorSamples;
 
-use crate::churn::blame::{blamed, goes_through_malloc};
+use crate::churn::blame::{blamed, goes_through_malloc, is_inside, is_nobodys};
 
 /// Samples inside malloc and its family, in whichever allocator, among all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,9 +23,13 @@ impl MallocTime {
     pub fn of(seen: &ProcessorSamples) -> Self {
         let mut inside = 0;
         let mut callers: BTreeMap<&str, u64> = BTreeMap::new();
-        for (chain, count) in seen.counted().filter(|(chain, _)| goes_through_malloc(chain)) {
+        for ((inner, chain), count) in seen.counted() {
+            if inner.is_empty() && !goes_through_malloc(chain) {
+                continue;
+            }
             inside += count;
-            if let Some(caller) = blamed(chain) {
+            // Where the chain was cut off, malloc's own functions are all that is left.
+            if let Some(caller) = blamed(chain).filter(|caller| !is_inside(caller) && !is_nobodys(caller)) {
                 *callers.entry(caller).or_default() += count;
             }
         }
@@ -64,6 +68,7 @@ mod tests {
                 .iter()
                 .map(|(chain, _)| chain.iter().map(|name| (*name).to_owned()).collect())
                 .collect(),
+            in_allocator: Vec::new(),
             counts: chains.iter().map(|(_, count)| *count).collect(),
         };
         let time = MallocTime::of(&seen);
@@ -71,5 +76,18 @@ mod tests {
         assert_eq!(time.part(), Some(0.325));
         assert_eq!(MallocTime { samples: 199, ..time }.part(), None);
         assert_eq!(MallocTime::of(&ProcessorSamples::default()), MallocTime::default());
+    }
+
+    #[test]
+    fn what_lies_in_an_allocators_library_is_its_time_whatever_its_functions_are_called() {
+        let chains = [vec!["free_foreign", "refill", "parse", "main"], vec!["free", "[stack cut off]"]];
+        let seen = ProcessorSamples {
+            every_s: 0.004,
+            chains: chains.map(|chain| chain.into_iter().map(str::to_owned).collect()).into(),
+            in_allocator: vec![2, 0],
+            counts: vec![30, 50],
+        };
+        let time = MallocTime::of(&seen);
+        assert_eq!(time, MallocTime { samples: 80, inside: 80, caller: Some(("parse".into(), 30)) });
     }
 }

@@ -7,14 +7,18 @@ pub struct ProcessorSamples {
     pub every_s: f64,
     /// Call chains that differ, each from its innermost function outwards.
     pub chains: Vec<Vec<String>>,
+    /// How many of each chain's innermost frames lie in the library of an allocator.
+    pub in_allocator: Vec<usize>,
     /// How many samples had each of them.
     pub counts: Vec<u64>,
 }
 
 impl ProcessorSamples {
-    /// Each chain with the number of its samples.
-    pub fn counted(&self) -> impl Iterator<Item = (&[String], u64)> {
-        self.chains.iter().map(Vec::as_slice).zip(self.counts.iter().copied())
+    /// Each chain, in two parts: what of it lies in the library of an allocator, and the rest; with the number of its samples.
+    pub fn counted(&self) -> impl Iterator<Item = ((&[String], &[String]), u64)> {
+        let inner = self.in_allocator.iter().copied().chain(std::iter::repeat(0));
+        let parts = self.chains.iter().zip(inner).map(|(chain, inner)| chain.split_at(inner));
+        parts.zip(self.counts.iter().copied())
     }
 
     /// All samples.

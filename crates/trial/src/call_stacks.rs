@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use faultless_probe::process::Process;
+use faultless_records::call_tree::{CallFrame, CallTree};
 use faultless_records::mappings;
 use faultless_records::pagemap::PAGE_BYTES;
 use faultless_records::perf_record::{News, PerfRecord, Registers, Sample};
@@ -119,17 +120,28 @@ impl CallStacks {
     /// Names of each chain's calls, by index, the innermost first. `is_hidden` leaves out frames of modules, by their file
     /// names.
     #[must_use]
-    pub fn into_names(mut self, is_hidden: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
+    pub fn into_names(self, is_hidden: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
+        self.of_each_call(|tree, frame| {
+            let is_shown = !tree.module_name(frame).is_some_and(&is_hidden);
+            is_shown.then(|| tree.name(frame))
+        })
+    }
+
+    /// The same with the file name of each call's module.
+    #[must_use]
+    pub fn into_placed_names(self) -> Vec<Vec<(String, Option<String>)>> {
+        self.of_each_call(|tree, frame| Some((tree.name(frame), tree.module_name(frame).map(str::to_owned))))
+    }
+
+    fn of_each_call<T>(mut self, of: impl Fn(&CallTree, &CallFrame) -> Option<T>) -> Vec<Vec<T>> {
         for pid in self.images.pids() {
             self.images.read_perf_map(pid);
         }
         let (tree, places) = self.images.name_calls(&self.tree);
-        let names = |call: &usize| {
+        let named = |call: &usize| {
             let place = places.get(*call).copied();
-            let frames = tree.outwards(place);
-            let shown = frames.filter(|frame| !tree.module_name(frame).is_some_and(&is_hidden));
-            shown.map(|frame| tree.name(frame)).collect()
+            tree.outwards(place).filter_map(|frame| of(&tree, frame)).collect()
         };
-        self.calls.iter().map(names).collect()
+        self.calls.iter().map(named).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use faultless_probe::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What, cpus};
 use faultless_probe::process::Process;
+use faultless_records::allocator::Allocator;
 use faultless_records::perf_record::{Content, News, PerfRecord};
 use faultless_records::processor_samples::ProcessorSamples;
 
@@ -95,8 +96,51 @@ impl ProcessorTime {
         let _ = self.session.disable(0);
         let records = self.session.read_last();
         self.take(&records);
-        let mut chains = self.stacks.into_names(|_| false);
-        chains.resize(self.counts.len(), Vec::new());
-        ProcessorSamples { every_s: self.period_ns as f64 / 1e9, chains, counts: self.counts }
+        let mut calls = self.stacks.into_placed_names();
+        calls.resize(self.counts.len(), Vec::new());
+        let modules = |chain: &Vec<(String, Option<String>)>| {
+            in_allocator(chain.iter().map(|(_, module)| module.as_deref()))
+        };
+        ProcessorSamples {
+            every_s: self.period_ns as f64 / 1e9,
+            in_allocator: calls.iter().map(modules).collect(),
+            chains: calls
+                .into_iter()
+                .map(|chain| chain.into_iter().map(|(name, _)| name).collect())
+                .collect(),
+            counts: self.counts,
+        }
+    }
+}
+
+/// How many of a chain's innermost frames lie in the library of an allocator, with what that calls of the C library, by the file names of
+/// their modules: where one function ends with a jump to another, as malloc's often do, its name is in no chain.
+fn in_allocator<'module>(modules: impl Iterator<Item = Option<&'module str>> + Clone) -> usize {
+    let is_called = |module: &Option<&str>| {
+        module.is_some_and(|name| ["libc.", "libc-", "[vdso]"].iter().any(|start| name.starts_with(start)))
+    };
+    let is_own = |module: &Option<&str>| module.is_some_and(|name| Allocator::of_file(name).is_some());
+    let called = modules.clone().take_while(is_called).count();
+    match modules.skip(called).take_while(is_own).count() {
+        0 => 0,
+        own => called + own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_allocators_library_does_and_has_done_is_in_it() {
+        let of = |modules: &[Option<&'static str>]| in_allocator(modules.iter().copied());
+        let (own, c, program) = (Some("libsnmalloc.so"), Some("libc.so.6"), Some("server"));
+        assert_eq!(of(&[own, own, program, c]), 2);
+        assert_eq!(of(&[c, own, program]), 2);
+        assert_eq!(of(&[c, program, own]), 0);
+        // Some start threads, so that their library is at the outer end of every chain.
+        assert_eq!(of(&[program, own, c]), 0);
+        assert_eq!(of(&[None, own]), 0);
+        assert_eq!(of(&[c, c]), 0);
     }
 }

@@ -167,7 +167,7 @@ fn is_of_malloc(frame: &str) -> bool {
     is_entrance(frame) || INSIDES.contains(&plain_name(frame))
 }
 
-pub(super) fn is_inside(frame: &str) -> bool {
+pub(crate) fn is_inside(frame: &str) -> bool {
     is_of_malloc(frame) || CALLS.contains(&plain_name(frame))
 }
 
@@ -187,7 +187,7 @@ fn is_of_python(frame: &str) -> bool {
 }
 
 /// Nothing can be said of code without a name and a file: the end of a chain that was cut off, or what it was unwound to wrongly.
-pub(super) fn is_nobodys(frame: &str) -> bool {
+pub(crate) fn is_nobodys(frame: &str) -> bool {
     frame.starts_with('[') || frame.starts_with("0x")
 }
 
