@@ -73,8 +73,9 @@ fn look(
     let before = Reading::whole(process)?;
     let beside = Beside::begin(process);
     let observed = observe(process, &before, limit, signals, &mut remarks);
-    let beside = beside.and_then(Beside::end);
+    // Naming what was sampled takes a while.
     let after = Reading::whole(process)?;
+    let beside = beside.and_then(Beside::end);
     // Else the recording has it among its remarks.
     if observed.faults.is_none() {
         remarks.extend(subject::unseen(process));
