@@ -12,7 +12,8 @@ use running::Running;
 use serde_json::Value;
 use tool::{errors, faultless, json};
 
-/// Four threads that have one arena, or one thread, or one that allocates nothing, by its argument.
+/// Four threads that have one arena, or one thread, or one that allocates nothing, or such a one beside threads that allocate for a
+/// millisecond each, by its argument.
 const WORKING: &str = r#"
 #include <malloc.h>
 #include <pthread.h>
@@ -31,6 +32,21 @@ static void *work(void *unused)
     for (;;) turn_over(blocks);
     return unused;
 }
+static void *work_shortly(void *unused)
+{
+    void *blocks[200];
+    for (int turns = 0; turns < 60; turns++) turn_over(blocks);
+    return unused;
+}
+static void begin_and_end_threads(void)
+{
+    for (;;) {
+        pthread_t thread;
+        pthread_create(&thread, 0, work_shortly, 0);
+        for (volatile long turns = 0; turns < 300000; turns++) {}
+        pthread_join(thread, 0);
+    }
+}
 int main(int count, char **words)
 {
     alarm(120);
@@ -39,6 +55,7 @@ int main(int count, char **words)
     puts("ready");
     fflush(stdout);
     if (!strcmp(words[1], "idle")) for (volatile long turns = 0;; turns++) {}
+    if (!strcmp(words[1], "fleeting")) begin_and_end_threads();
     int threads = strcmp(words[1], "crowd") ? 0 : 3;
     pthread_t thread;
     while (threads--) pthread_create(&thread, 0, work, 0);
@@ -47,8 +64,12 @@ int main(int count, char **words)
 "#;
 
 fn consultation_of(place: &Place, word: &str) -> Value {
-    let program =
-        place.compile("subject", WORKING, &["-O1", "-fno-builtin", "-fno-omit-frame-pointer", "-pthread"]);
+    consultation_of_linked(place, &[], word)
+}
+
+fn consultation_of_linked(place: &Place, options: &[&str], word: &str) -> Value {
+    let usual = ["-O1", "-fno-builtin", "-fno-omit-frame-pointer", "-pthread"];
+    let program = place.compile("subject", WORKING, &[&usual, options].concat());
     let mut command = Command::new(program);
     command.arg(word).stdin(Stdio::null());
     for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"] {
@@ -119,4 +140,37 @@ fn of_a_process_that_allocates_nothing_no_time_is_put_down_to_malloc() {
     assert_eq!(inside, 0, "{report}");
     let verdict = report["verdict"]["sentence"].as_str().unwrap();
     assert!(verdict.ends_with("its calls take hardly any of the time in the program"), "{verdict}");
+}
+
+/// Whether the time was sampled, and said to be unseen.
+fn is_told_as_unseen(report: &Value, reason: &str) -> bool {
+    let verdict = report["verdict"]["sentence"].as_str().unwrap();
+    let remarks = report["remarks"].to_string();
+    verdict.contains("what its calls take of its processor time was not seen") && remarks.contains(reason)
+}
+
+#[test]
+fn of_threads_that_soon_end_it_is_said_that_their_time_was_not_seen() {
+    let place = Place::new("doctor-fleeting");
+    let report = consultation_of(&place, "fleeting");
+    let user_s = report["activity"]["user_seconds"].as_f64().unwrap();
+    if report["malloc_time"].is_null() || user_s < 1.0 {
+        return faultless_skipped::skipped(
+            "performance events are not permitted, or the machine left it no time",
+        );
+    }
+    assert!(is_told_as_unseen(&report, "that of threads that soon ended or did little"), "{report}");
+    assert_eq!(finding(&report, "time"), &Value::Null, "{report}");
+}
+
+#[test]
+fn of_a_program_that_malloc_is_linked_into_without_names_it_is_said_that_its_time_was_not_seen() {
+    let place = Place::new("doctor-nameless");
+    let report = consultation_of_linked(&place, &["-static", "-s"], "alone");
+    if report["malloc_time"]["samples"].as_u64().is_none_or(|samples| samples < 200) {
+        return faultless_skipped::skipped(
+            "performance events are not permitted, or the machine left it no time",
+        );
+    }
+    assert!(is_told_as_unseen(&report, "of the samples no function has a name"), "{report}");
 }

@@ -7,7 +7,7 @@ use faultless_records::processor_samples::ProcessorSamples;
 use crate::churn::blame::{blamed, goes_through_malloc, is_inside, is_nobodys};
 
 /// Samples inside malloc and its family, in whichever allocator, among all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct MallocTime {
     /// All of them: time in the program and its libraries, without the kernel's part.
     pub samples: u64,
@@ -15,16 +15,25 @@ pub struct MallocTime {
     pub inside: u64,
     /// The function that has most of these on its behalf, and how many.
     pub caller: Option<(String, u64)>,
+    /// Those of which no function has a name, in a program or library: of a program that malloc is linked into they may be malloc's.
+    pub nameless: u64,
+    /// The processor time that was sampled, with what was lost on the way, in seconds.
+    pub seconds: f64,
+    /// The most that has no sample since threads ended before they had one, in seconds.
+    pub most_missed_s: f64,
+    /// What the program itself took meanwhile, by the kernel's account, in seconds.
+    pub program_s: f64,
 }
 
 impl MallocTime {
     /// Of all samples.
     #[must_use]
     pub fn of(seen: &ProcessorSamples) -> Self {
-        let mut inside = 0;
+        let (mut inside, mut nameless) = (0, 0);
         let mut callers: BTreeMap<&str, u64> = BTreeMap::new();
         for ((inner, chain), count) in seen.counted() {
             if inner.is_empty() && !goes_through_malloc(chain) {
+                nameless += if is_nameless(chain) { count } else { 0 };
                 continue;
             }
             inside += count;
@@ -35,7 +44,15 @@ impl MallocTime {
         }
         let caller = callers.into_iter().max_by_key(|(_, count)| *count);
         let caller = caller.map(|(name, count)| (name.to_owned(), count));
-        Self { samples: seen.all(), inside, caller }
+        Self {
+            samples: seen.all(),
+            inside,
+            caller,
+            nameless,
+            seconds: seen.seconds(),
+            most_missed_s: seen.most_missed_s(),
+            program_s: seen.program_s,
+        }
     }
 
     /// Malloc's part, from 0 to 1; none of so few samples that chance would decide.
@@ -43,6 +60,12 @@ impl MallocTime {
     pub fn part(&self) -> Option<f64> {
         (self.samples >= ENOUGH).then(|| self.inside as f64 / self.samples as f64)
     }
+}
+
+/// Whether a chain begins in a file and has no function with a name.
+fn is_nameless(chain: &[String]) -> bool {
+    chain.first().is_some_and(|frame| !is_nobodys(frame))
+        && chain.iter().all(|frame| is_nobodys(frame) || frame.contains("+0x"))
 }
 
 /// Of so many samples a tenth is known to a third of it, nine times in ten.
@@ -54,13 +77,15 @@ mod tests {
 
     #[test]
     fn what_lies_inside_malloc_is_its_time_and_the_callers_doing() {
-        let chains: [(&[&str], u64); 6] = [
+        let chains: [(&[&str], u64); 8] = [
             (&["libc.so.6+0x9a3c0", "malloc", "operator new(unsigned long)", "parse", "main"], 30),
             (&["__libc_free", "parse", "main"], 20),
             (&["_int_free_chunk", "store", "main"], 10),
             (&["__memset_avx2_unaligned_erms", "__libc_calloc", "store", "main"], 5),
             (&["parse", "main"], 100),
-            (&["freeze", "main"], 35),
+            (&["freeze", "main"], 25),
+            (&["server+0x12f0", "server+0x4510", "[stack cut off]"], 7),
+            (&["0x7f0012345678", "[stack cut off]"], 3),
         ];
         let seen = ProcessorSamples {
             every_s: 0.004,
@@ -70,9 +95,23 @@ mod tests {
                 .collect(),
             in_allocator: Vec::new(),
             counts: chains.iter().map(|(_, count)| *count).collect(),
+            lost: 50,
+            threads: 10,
+            program_s: 1.25,
         };
         let time = MallocTime::of(&seen);
-        assert_eq!(time, MallocTime { samples: 200, inside: 65, caller: Some(("parse".into(), 50)) });
+        assert_eq!(
+            time,
+            MallocTime {
+                samples: 200,
+                inside: 65,
+                caller: Some(("parse".into(), 50)),
+                nameless: 7,
+                seconds: 1.0,
+                most_missed_s: 0.04,
+                program_s: 1.25
+            }
+        );
         assert_eq!(time.part(), Some(0.325));
         assert_eq!(MallocTime { samples: 199, ..time }.part(), None);
         assert_eq!(MallocTime::of(&ProcessorSamples::default()), MallocTime::default());
@@ -86,8 +125,9 @@ mod tests {
             chains: chains.map(|chain| chain.into_iter().map(str::to_owned).collect()).into(),
             in_allocator: vec![2, 0],
             counts: vec![30, 50],
+            ..ProcessorSamples::default()
         };
         let time = MallocTime::of(&seen);
-        assert_eq!(time, MallocTime { samples: 80, inside: 80, caller: Some(("parse".into(), 30)) });
+        assert_eq!((time.inside, time.caller), (80, Some(("parse".into(), 30))));
     }
 }

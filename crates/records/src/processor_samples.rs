@@ -11,6 +11,12 @@ pub struct ProcessorSamples {
     pub in_allocator: Vec<usize>,
     /// How many samples had each of them.
     pub counts: Vec<u64>,
+    /// Samples that were lost on the way.
+    pub lost: u64,
+    /// Threads that there were, those that ended among them.
+    pub threads: u64,
+    /// What the program itself took meanwhile, in seconds, by the kernel's account; 0 where that is not known.
+    pub program_s: f64,
 }
 
 impl ProcessorSamples {
@@ -25,5 +31,17 @@ impl ProcessorSamples {
     #[must_use]
     pub fn all(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// The processor time that they stand for, with those that were lost, in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        (self.all() + self.lost) as f64 * self.every_s
+    }
+
+    /// The most that has no sample, in seconds: a thread has none until it has worked for as long as lies between two.
+    #[must_use]
+    pub fn most_missed_s(&self) -> f64 {
+        self.threads as f64 * self.every_s
     }
 }

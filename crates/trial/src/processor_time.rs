@@ -1,8 +1,10 @@
 //! Samples where a process that runs already spends its processor time.
 
+use faultless_probe::clock;
 use faultless_probe::perf::{Event, PerfError, Plan, Sampling, Scope, Session, What, cpus};
 use faultless_probe::process::Process;
 use faultless_records::allocator::Allocator;
+use faultless_records::counters::Counters;
 use faultless_records::perf_record::{Content, News, PerfRecord};
 use faultless_records::processor_samples::ProcessorSamples;
 
@@ -29,7 +31,11 @@ pub struct ProcessorTime {
     pid: i32,
     stacks: CallStacks,
     counts: Vec<u64>,
+    lost: u64,
+    threads: u64,
     period_ns: u64,
+    /// What the program itself had taken in the beginning, in ticks.
+    ticks_before: Option<u64>,
 }
 
 impl ProcessorTime {
@@ -62,7 +68,17 @@ impl ProcessorTime {
         let mut stacks = CallStacks::default();
         stacks.adopt(process);
         session.start()?;
-        Ok(Self { session, pid: process.pid(), stacks, counts: Vec::new(), period_ns })
+        let ticks_before = user_ticks(process);
+        Ok(Self {
+            session,
+            pid: process.pid(),
+            stacks,
+            counts: Vec::new(),
+            lost: 0,
+            threads: threads.len() as u64,
+            period_ns,
+            ticks_before,
+        })
     }
 
     /// Takes what has arrived; to be called some times in a tenth of a second.
@@ -73,9 +89,18 @@ impl ProcessorTime {
 
     fn take(&mut self, records: &[PerfRecord]) {
         for record in records {
-            let News::Sample(sample) = &record.news else {
-                self.stacks.take(record);
-                continue;
+            let sample = match &record.news {
+                News::Sample(sample) => sample,
+                News::Lost(number) => {
+                    self.lost += number;
+                    continue;
+                }
+                news => {
+                    let is_thread = matches!(news, News::Fork { .. }) && record.pid == self.pid;
+                    self.threads += u64::from(is_thread);
+                    self.stacks.take(record);
+                    continue;
+                }
             };
             // What it forks is another process.
             if record.pid != self.pid {
@@ -91,7 +116,8 @@ impl ProcessorTime {
 
     /// What was seen.
     #[must_use]
-    pub fn finish(mut self) -> ProcessorSamples {
+    pub fn finish(mut self, process: &Process) -> ProcessorSamples {
+        let ticks = self.ticks_before.and_then(|before| user_ticks(process)?.checked_sub(before));
         // A refusal has no reason but a bug; what is read is right all the same.
         let _ = self.session.disable(0);
         let records = self.session.read_last();
@@ -109,8 +135,16 @@ impl ProcessorTime {
                 .map(|chain| chain.into_iter().map(|(name, _)| name).collect())
                 .collect(),
             counts: self.counts,
+            lost: self.lost,
+            threads: self.threads,
+            program_s: ticks.unwrap_or(0) as f64 / clock::ticks_per_s(),
         }
     }
+}
+
+/// What the program itself has taken of processors; none once it has ended.
+fn user_ticks(process: &Process) -> Option<u64> {
+    Some(Counters::parse(&process.read("stat").ok()?)?.user_ticks)
 }
 
 /// How many of a chain's innermost frames lie in the library of an allocator, with what that calls of the C library, by the file names of

@@ -64,7 +64,7 @@ fn look(process: &Process, end: &Receiver<()>) -> Seen {
             next_look = Instant::now() + begun.elapsed() * REST;
         }
     }
-    Seen { waits, time: time.map(ProcessorTime::finish) }
+    Seen { waits, time: time.map(|time| time.finish(process)) }
 }
 
 /// How often threads waited for the locks of these heaps' arenas; none where there are no such heaps.

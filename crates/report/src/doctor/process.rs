@@ -277,6 +277,11 @@ impl ProcessConsultation {
         format!("leave its allocator alone{limit}{unseen}: nothing was found that it wastes{time}")
     }
 
+    /// What was not seen, with what the figures themselves tell of that.
+    fn all_remarks(&self) -> impl Iterator<Item = String> {
+        self.remarks.iter().cloned().chain(calls::unseen(self))
+    }
+
     /// Whether nothing that a verdict needs was kept from us.
     fn is_seen(&self) -> bool {
         let is_heap_seen = self.heap.as_ref().is_some_and(|heap| {
@@ -403,7 +408,7 @@ impl ProcessConsultation {
 
     fn limits(&self) -> String {
         let lines: Vec<String> =
-            self.remarks.iter().map(|remark| format!("Not seen: {}\n", plain(remark))).collect();
+            self.all_remarks().map(|remark| format!("Not seen: {}\n", plain(&remark))).collect();
         if lines.is_empty() { String::new() } else { lines.concat() + "\n" }
     }
 }

@@ -1,7 +1,7 @@
 //! What malloc's calls take of a process's time: of its processors, and where its threads wait for each other in them.
 
 use faultless_diagnosis::malloc_time::MallocTime;
-use faultless_records::quantity::{percent, several};
+use faultless_records::quantity::{percent, seconds_of, several};
 
 use super::finding::{Concern, Finding};
 use super::{Activity, ProcessConsultation};
@@ -24,6 +24,8 @@ const LEAST_WAITS: u64 = 20;
 const LEAST_WAITING_PART: f64 = 0.05;
 /// From this part of the time in the program on it is worth trying how much less another allocator takes.
 const MUCH_TIME: f64 = 0.1;
+/// Where samples stand for less than this part of the time in the program, the rest may be spent otherwise.
+const LEAST_SAMPLED_PART: f64 = 0.7;
 /// Less than this part is no figure worth telling.
 const LITTLE_TIME: f64 = 0.005;
 
@@ -40,9 +42,37 @@ impl ArenaWaits {
     }
 }
 
-/// Malloc's part of the time in the program, where it is much of it.
-fn much_time(time: &MallocTime) -> Option<f64> {
-    time.part().filter(|part| *part >= MUCH_TIME)
+/// Malloc's part of the time in the program; none where too little of that was seen.
+fn part(seen: &ProcessConsultation) -> Option<f64> {
+    seen.malloc_time.as_ref().filter(|time| unseen_of(time, seen).is_none())?.part()
+}
+
+/// Malloc's part, where it is much of the time in the program.
+fn much_time(seen: &ProcessConsultation) -> Option<f64> {
+    part(seen).filter(|part| *part >= MUCH_TIME && seen.activity.is_busy())
+}
+
+/// Why samples do not tell what malloc's calls take, where there were samples; for what was not seen.
+pub(super) fn unseen(seen: &ProcessConsultation) -> Option<String> {
+    let time = seen.malloc_time.as_ref().filter(|_| seen.activity.is_busy())?;
+    unseen_of(time, seen).map(|reason| format!("what malloc's calls take of its processor time: {reason}"))
+}
+
+fn unseen_of(time: &MallocTime, seen: &ProcessConsultation) -> Option<String> {
+    // The kernel's account of what is its own and what is the program's is an estimate: that alone is no reason.
+    let is_partial = time.seconds < time.program_s * LEAST_SAMPLED_PART;
+    if is_partial && time.most_missed_s > time.program_s * (1.0 - LEAST_SAMPLED_PART) {
+        return Some(format!(
+            "samples stand for {} s of the {} s that the program took; most of the rest is that of threads that soon ended or did little",
+            seconds_of(time.seconds),
+            seconds_of(time.program_s)
+        ));
+    }
+    // Where a library has malloc, the functions by which that is called have names.
+    let part = time.nameless as f64 / time.samples.max(1) as f64;
+    (seen.obstacle.is_some() && part >= MUCH_TIME).then(|| {
+        format!("of {} of the samples no function has a name; malloc's may be among them", percent(part))
+    })
 }
 
 /// What is said of both.
@@ -77,7 +107,7 @@ fn waits(seen: &ProcessConsultation) -> Option<Finding> {
 
 fn time(seen: &ProcessConsultation) -> Option<Finding> {
     let time = seen.malloc_time.as_ref()?;
-    let part = much_time(time).filter(|_| seen.activity.is_busy())?;
+    let part = much_time(seen)?;
     let mut sentence = format!(
         "malloc's calls take {} of the processor time in the program itself ({})",
         percent(part),
@@ -114,7 +144,7 @@ impl InVerdict {
             Some(_) => "",
             None => ": faultless doctor -- CMD compares it on a fixed amount of work",
         };
-        match seen.malloc_time.as_ref().and_then(MallocTime::part) {
+        match part(seen) {
             Some(part) if part >= MUCH_TIME => {
                 Self::Much(format!("; its calls take {} of the time in the program{compared}", percent(part)))
             }
@@ -153,5 +183,5 @@ impl InVerdict {
 
 /// Whether other allocators are worth trying for the time alone.
 pub(super) fn is_worth_trying(seen: &ProcessConsultation) -> bool {
-    seen.activity.is_busy() && seen.malloc_time.as_ref().and_then(much_time).is_some()
+    much_time(seen).is_some()
 }

@@ -40,12 +40,12 @@ pub fn json(seen: &ProcessConsultation) -> String {
         "malloc_resident_bytes": seen.map.is_measured().then(|| seen.malloc_bytes()),
         "trapped_bytes": seen.trapped_bytes(),
         "trapped_before_bytes": seen.trapped_before_bytes,
-        "malloc_time": seen.malloc_time.as_ref().map(|time| json!({ "samples": time.samples, "inside": time.inside })),
+        "malloc_time": seen.malloc_time.as_ref().map(|time| json!({ "samples": time.samples, "inside": time.inside, "sampled_seconds": time.seconds })),
         "arena_waits": seen.arena_waits.map(
             |waits| json!({ "looks": waits.looks, "waits": waits.waits, "arenas": waits.arenas })
         ),
         "findings": told.collect::<Vec<_>>(),
-        "remarks": seen.remarks,
+        "remarks": seen.all_remarks().collect::<Vec<_>>(),
         "verdict": {
             "sentence": seen.verdict(&findings),
             "line_to_try": seen.line_to_try(&findings),

@@ -11,7 +11,16 @@ fn busy() -> ProcessConsultation {
 }
 
 fn time(inside: u64) -> Option<MallocTime> {
-    Some(MallocTime { samples: 5000, inside, caller: Some(("parse".into(), inside / 2)) })
+    let caller = Some(("parse".into(), inside / 2));
+    Some(MallocTime {
+        samples: 5000,
+        inside,
+        caller,
+        nameless: 0,
+        seconds: 20.0,
+        most_missed_s: 8.0,
+        program_s: 20.0,
+    })
 }
 
 fn waits(waits: u64) -> Option<ArenaWaits> {
@@ -116,6 +125,41 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
 }
 
 #[test]
+fn samples_of_a_part_of_the_time_and_of_functions_without_names_tell_nothing() {
+    let of = |change: &dyn Fn(&mut MallocTime), obstacle: Option<&str>| {
+        let mut seen = ProcessConsultation { malloc_time: time(150), arena_waits: waits(0), ..busy() };
+        change(seen.malloc_time.as_mut().unwrap());
+        seen.obstacle = obstacle.map(str::to_owned);
+        let remark = seen.all_remarks().last();
+        (verdict_of(&seen).contains("what its calls take of its processor time was not seen"), remark)
+    };
+    let says =
+        |reason: &str| (true, Some(format!("what malloc's calls take of its processor time: {reason}")));
+    assert_eq!(
+        of(&|time| time.seconds = 12.0, None),
+        says(
+            "samples stand for 12.00 s of the 20.00 s that the program took; most of the rest is that of threads that soon ended or did little"
+        )
+    );
+    let is_static = Some("a preload does not reach server: it is linked statically");
+    assert_eq!(
+        of(&|time| time.nameless = 4000, is_static),
+        says("of 80.0 % of the samples no function has a name; malloc's may be among them")
+    );
+    let seen = (false, None);
+    assert_eq!(of(&|time| time.seconds = 15.0, None), seen);
+    let of_few_threads = |time: &mut MallocTime| (time.seconds, time.most_missed_s) = (12.0, 0.04);
+    assert_eq!(of(&of_few_threads, None), seen);
+    assert_eq!(of(&|time| time.nameless = 4000, None), seen);
+    assert_eq!(of(&|time| time.nameless = 400, is_static), seen);
+    let much = ProcessConsultation { malloc_time: time(2500), arena_waits: waits(0), ..busy() };
+    assert!(found(&much, Concern::Time).is_some());
+    let mut partly = much;
+    partly.malloc_time.as_mut().unwrap().seconds = 12.0;
+    assert_eq!(found(&partly, Concern::Time), None);
+}
+
+#[test]
 fn where_the_memory_is_not_mallocs_its_time_is_told_all_the_same() {
     let activity = Activity { user_s: 20.0, ..quiet(10, 100).activity };
     let of = |inside| {
@@ -131,6 +175,9 @@ fn where_the_memory_is_not_mallocs_its_time_is_told_all_the_same() {
 fn json_has_what_was_counted() {
     let seen = ProcessConsultation { malloc_time: time(1150), arena_waits: waits(1640), ..busy() };
     let value: serde_json::Value = serde_json::from_str(&json(&seen)).unwrap();
-    assert_eq!(value["malloc_time"], serde_json::json!({ "samples": 5000, "inside": 1150 }));
+    assert_eq!(
+        value["malloc_time"],
+        serde_json::json!({ "samples": 5000, "inside": 1150, "sampled_seconds": 20.0 })
+    );
     assert_eq!(value["arena_waits"], serde_json::json!({ "looks": 400, "waits": 1640, "arenas": 1 }));
 }
