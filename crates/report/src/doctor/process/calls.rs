@@ -81,7 +81,7 @@ pub(super) fn of(seen: &ProcessConsultation) -> Vec<Finding> {
 }
 
 fn waits(seen: &ProcessConsultation) -> Option<Finding> {
-    let waits = seen.arena_waits.filter(|waits| waits.are_many(&seen.activity))?;
+    let waits = seen.arena_waits.filter(|waits| !seen.is_halted && waits.are_many(&seen.activity))?;
     let waiting = format!("{:.1}", waits.mean());
     let locks = match waits.arenas {
         1 => "the lock of malloc's only arena".to_owned(),

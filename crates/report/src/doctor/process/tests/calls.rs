@@ -48,6 +48,10 @@ fn threads_that_wait_for_an_arena_are_time_that_the_allocator_wastes() {
     seen.environment = vec![("MALLOC_ARENA_MAX".into(), "1".into())];
     let advice = found(&seen, Concern::Locks).unwrap().advice.unwrap();
     assert!(advice.starts_with("MALLOC_ARENA_MAX in its environment allows so few"), "{advice}");
+    // Who was stopped in a wait has waited for nobody since.
+    seen.is_halted = true;
+    assert_eq!(found(&seen, Concern::Locks), None);
+    seen.is_halted = false;
     // A twentieth of what it works, and fewer than can be told from chance.
     for (few, user_s) in [(39, 20.0), (19, 0.1)] {
         seen.arena_waits = waits(few);
