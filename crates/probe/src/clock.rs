@@ -38,7 +38,17 @@ fn monotonic_offset_ns(text: &str) -> Option<i64> {
 /// Processor time that this process has used.
 #[must_use]
 pub fn own_processor_time() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    processor_time_of(UsageWho::RUSAGE_SELF)
+}
+
+/// Processor time that this thread has used.
+#[must_use]
+pub fn thread_processor_time() -> Duration {
+    processor_time_of(UsageWho::RUSAGE_THREAD)
+}
+
+fn processor_time_of(whom: UsageWho) -> Duration {
+    let Ok(usage) = getrusage(whom) else { return Duration::ZERO };
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
 }

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use faultless_diagnosis::glibc_heap::walk::HeapWalk;
+use faultless_probe::clock;
 use faultless_probe::lock_waits::LockWaits;
 use faultless_probe::perf::PerfError;
 use faultless_probe::process::Process;
@@ -14,7 +15,7 @@ use faultless_trial::processor_time::ProcessorTime;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A look at the threads is not repeated before this many times its own duration has passed: there may be thousands.
+/// A look at the threads is not repeated before this many times the processor time that it took has passed: there may be thousands.
 const REST: u32 = 50;
 
 /// Looks that go on.
@@ -57,11 +58,11 @@ fn look(process: &Process, end: &Receiver<()>) -> Seen {
         if let Ok(time) = &mut time {
             time.turn();
         }
-        let begun = Instant::now();
-        if begun >= next_look {
+        if Instant::now() >= next_look {
+            let before = clock::thread_processor_time();
             // One that has ended, or may not be seen, stays so.
             waits = waits.and_then(|mut waits| waits.look(process).is_ok().then_some(waits));
-            next_look = Instant::now() + begun.elapsed() * REST;
+            next_look = Instant::now() + clock::thread_processor_time().saturating_sub(before) * REST;
         }
     }
     Seen { waits, time: time.map(|time| time.finish(process)) }

@@ -18,8 +18,9 @@ pub struct ArenaWaits {
     pub arenas: u64,
 }
 
-/// So many waits, at least, are told: of fewer, chance decides.
+/// So many waits, in so many looks, are told at least: of fewer, chance decides.
 const LEAST_WAITS: u64 = 20;
+const LEAST_LOOKS: u64 = 10;
 /// Waiting that is less than this part of the processor time does not matter.
 const LEAST_WAITING_PART: f64 = 0.05;
 /// From this part of the time in the program on it is worth trying how much less another allocator takes.
@@ -38,7 +39,8 @@ impl ArenaWaits {
     /// Whether they wait for so long that it matters beside what the process does.
     fn are_many(self, activity: &Activity) -> bool {
         let waiting_s = self.mean() * activity.seconds;
-        self.waits >= LEAST_WAITS && waiting_s >= (activity.user_s + activity.system_s) * LEAST_WAITING_PART
+        let are_enough = self.waits >= LEAST_WAITS && self.looks >= LEAST_LOOKS;
+        are_enough && waiting_s >= (activity.user_s + activity.system_s) * LEAST_WAITING_PART
     }
 }
 

@@ -58,6 +58,8 @@ fn threads_that_wait_for_an_arena_are_time_that_the_allocator_wastes() {
         seen.activity.user_s = user_s;
         assert_eq!(found(&seen, Concern::Locks), None, "{few}");
     }
+    seen.arena_waits = Some(ArenaWaits { looks: 9, waits: 6000, arenas: 1 });
+    assert_eq!(found(&seen, Concern::Locks), None);
 }
 
 #[test]
