@@ -156,22 +156,15 @@ impl<T> Lock<T> {
                 }
                 last_looks -= 1;
                 os::sleep_ns(LAST_PAUSE_NS);
-            } else if is_alone() {
-                waits_for_itself();
             } else {
-                let marked = word | CONTENDED;
-                // ORDERING: Relaxed; the bit asks for a wake and publishes nothing.
-                let exchange = self.word.compare_exchange(word, marked, Ordering::Relaxed, Ordering::Relaxed);
-                if exchange.is_ok() {
-                    os::futex_wait(&self.word, marked);
-                }
+                sleep_until_released(&self.word, word);
             }
         }
     }
 
     fn release(&self) {
         if is_alone() {
-            // Nobody can sleep for it.
+            // ORDERING: Relaxed; nobody can sleep for it, or read what it guards.
             self.word.store(FREE, Ordering::Relaxed);
             return;
         }
@@ -221,13 +214,22 @@ fn is_alone() -> bool {
     false
 }
 
-/// Ends the process, whose only thread waits for a lock that it holds.
+/// Sleeps until a lock is released whose word was `seen`, or for no reason. Ends the process where its only thread waits, for itself. Not
+/// inlined: one copy serves the locks of all values.
 #[cold]
-fn waits_for_itself() -> ! {
-    say(format_args!(
-        "malloc or free was called in a signal handler that interrupted one of them, or after a longjmp out of it"
-    ));
-    os::die()
+#[inline(never)]
+fn sleep_until_released(word: &AtomicU32, seen: u32) {
+    if is_alone() {
+        say(format_args!(
+            "malloc or free was called by a signal handler in the middle of another call, or after a longjmp out of one"
+        ));
+        os::die();
+    }
+    let marked = seen | CONTENDED;
+    // ORDERING: Relaxed; the bit asks for a wake and publishes nothing.
+    if word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        os::futex_wait(word, marked);
+    }
 }
 
 /// This thread is the one that forks, from now on: what it [holds for that](Lock::hold_for_fork) it may take again.
