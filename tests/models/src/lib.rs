@@ -38,6 +38,17 @@ pub mod os {
 
     /// For who does.
     pub fn sleep_ns(_duration_ns: u64) {}
+
+    /// A thread that is alone and waits would; in the model none is alone.
+    pub fn die() -> ! {
+        unreachable!("there are always other threads")
+    }
+}
+
+/// What a process says before it ends.
+pub mod message {
+    /// Nothing.
+    pub fn say(_text: std::fmt::Arguments) {}
 }
 
 #[cfg(test)]
