@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use place::Place;
 use running::Running;
 use serde_json::Value;
-use tool::{errors, faultless, json};
+use tool::{errors, faultless, finding, json};
 
 /// Four threads that have one arena, or one thread, or one that allocates nothing, or such a one beside threads that allocate for a
 /// millisecond each, by its argument.
@@ -79,11 +79,6 @@ fn consultation_of_linked(place: &Place, options: &[&str], word: &str) -> Value 
     let output = faultless(&["doctor", "--json", "--for", "4s", "--pid", &process.pid()]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     json(&output)
-}
-
-fn finding<'report>(report: &'report Value, concern: &str) -> &'report Value {
-    let findings = report["findings"].as_array().unwrap();
-    findings.iter().find(|finding| finding["concern"] == concern).unwrap_or(&Value::Null)
 }
 
 /// All samples and those inside malloc, where there are enough to speak of.

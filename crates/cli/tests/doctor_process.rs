@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use place::Place;
 use running::{Running, stopped, wait_until};
 use serde_json::Value;
-use tool::{assert_refused, errors, faultless, json, text};
+use tool::{assert_refused, errors, faultless, finding, json, text};
 
 /// Allocates 40 MiB in small blocks and frees all but one in a hundred, which keeps the top of the heap where it is.
 const TRAPPED: &str = r#"
@@ -135,11 +135,6 @@ fn consultation_for(time: &str, process: &Running) -> Value {
 /// Of a process whose calls are looked at for half of the time: long enough for some on a busy machine, too.
 fn long_consultation(process: &Running) -> Value {
     consultation_for("4s", process)
-}
-
-fn finding<'report>(report: &'report Value, concern: &str) -> &'report Value {
-    let findings = report["findings"].as_array().unwrap();
-    findings.iter().find(|finding| finding["concern"] == concern).unwrap_or(&Value::Null)
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use faultless_records::processor_samples::ProcessorSamples;
+use faultless_records::processor_samples::{ProcessorSamples, SampledChain};
 
 use crate::churn::blame::{blamed, goes_through_malloc, is_inside, is_nobodys};
 
@@ -31,9 +31,10 @@ impl MallocTime {
     pub fn of(seen: &ProcessorSamples) -> Self {
         let (mut inside, mut nameless) = (0, 0);
         let mut callers: BTreeMap<&str, u64> = BTreeMap::new();
-        for ((inner, chain), count) in seen.counted() {
-            if inner.is_empty() && !goes_through_malloc(chain) {
-                nameless += if is_nameless(chain) { count } else { 0 };
+        for SampledChain { frames, in_allocator, count } in &seen.chains {
+            let chain = &frames[*in_allocator..];
+            if *in_allocator == 0 && !goes_through_malloc(chain) {
+                nameless += if is_nameless(chain) { *count } else { 0 };
                 continue;
             }
             inside += count;
@@ -75,6 +76,10 @@ const ENOUGH: u64 = 200;
 mod tests {
     use super::*;
 
+    fn sampled(frames: &[&str], in_allocator: usize, count: u64) -> SampledChain {
+        SampledChain { frames: frames.iter().map(|name| (*name).to_owned()).collect(), in_allocator, count }
+    }
+
     #[test]
     fn what_lies_inside_malloc_is_its_time_and_the_callers_doing() {
         let chains: [(&[&str], u64); 8] = [
@@ -89,12 +94,7 @@ mod tests {
         ];
         let seen = ProcessorSamples {
             every_s: 0.004,
-            chains: chains
-                .iter()
-                .map(|(chain, _)| chain.iter().map(|name| (*name).to_owned()).collect())
-                .collect(),
-            in_allocator: Vec::new(),
-            counts: chains.iter().map(|(_, count)| *count).collect(),
+            chains: chains.map(|(frames, count)| sampled(frames, 0, count)).into(),
             lost: 50,
             threads: 10,
             program_s: 1.25,
@@ -119,14 +119,11 @@ mod tests {
 
     #[test]
     fn what_lies_in_an_allocators_library_is_its_time_whatever_its_functions_are_called() {
-        let chains = [vec!["free_foreign", "refill", "parse", "main"], vec!["free", "[stack cut off]"]];
-        let seen = ProcessorSamples {
-            every_s: 0.004,
-            chains: chains.map(|chain| chain.into_iter().map(str::to_owned).collect()).into(),
-            in_allocator: vec![2, 0],
-            counts: vec![30, 50],
-            ..ProcessorSamples::default()
-        };
+        let chains = vec![
+            sampled(&["free_foreign", "refill", "parse", "main"], 2, 30),
+            sampled(&["free", "[stack cut off]"], 0, 50),
+        ];
+        let seen = ProcessorSamples { every_s: 0.004, chains, ..ProcessorSamples::default() };
         let time = MallocTime::of(&seen);
         assert_eq!((time.inside, time.caller), (80, Some(("parse".into(), 30))));
     }

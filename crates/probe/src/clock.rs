@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::libc;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 /// Nanoseconds of the kernel's monotonic clock, which its events carry too.
@@ -38,19 +39,15 @@ fn monotonic_offset_ns(text: &str) -> Option<i64> {
 /// Processor time that this process has used.
 #[must_use]
 pub fn own_processor_time() -> Duration {
-    processor_time_of(UsageWho::RUSAGE_SELF)
-}
-
-/// Processor time that this thread has used.
-#[must_use]
-pub fn thread_processor_time() -> Duration {
-    processor_time_of(UsageWho::RUSAGE_THREAD)
-}
-
-fn processor_time_of(whom: UsageWho) -> Duration {
-    let Ok(usage) = getrusage(whom) else { return Duration::ZERO };
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}
+
+/// Processor time that this thread has used; none where the kernel has no clock for it.
+#[must_use]
+pub fn thread_processor_time() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
 
 /// A time as recordings have it.

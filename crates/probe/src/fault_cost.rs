@@ -1,8 +1,10 @@
 //! What a page fault costs on this machine, measured on memory of our own.
 
+use std::time::Duration;
+
 use nix::libc;
-use nix::sys::time::TimeValLike;
-use nix::time::{ClockId, clock_gettime};
+
+use crate::clock::thread_processor_time;
 
 /// Batches of pages that are timed, and the pages of each.
 const BATCHES: usize = 16;
@@ -23,24 +25,20 @@ pub fn of_fresh_page_s() -> Option<f64> {
     }
     // SAFETY: the mapping is ours. Huge pages would come 512 at a fault.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
-    let batch_ns = |batch| {
-        let begun_ns = thread_ns()?;
+    let batch_time = |batch| {
+        let begun = thread_processor_time()?;
         for page in 0..BATCH_PAGES {
             // SAFETY: the byte lies inside of the mapping.
             unsafe { start.cast::<u8>().add((batch * BATCH_PAGES + page) * PAGE_BYTES).write_volatile(1) };
         }
-        Some(thread_ns()? - begun_ns)
+        Some(thread_processor_time()?.saturating_sub(begun))
     };
-    let batches_ns: Option<Vec<i64>> = (0..BATCHES).map(batch_ns).collect();
+    let batches: Option<Vec<Duration>> = (0..BATCHES).map(batch_time).collect();
     // SAFETY: the mapping is ours, and nothing points into it any more.
     unsafe { libc::munmap(start, bytes) };
-    let mut batches_ns = batches_ns?;
-    batches_ns.sort_unstable();
-    Some(batches_ns[BATCHES * 9 / 10] as f64 / BATCH_PAGES as f64 / 1e9)
-}
-
-fn thread_ns() -> Option<i64> {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(|time| time.num_nanoseconds())
+    let mut batches = batches?;
+    batches.sort_unstable();
+    Some(batches[BATCHES * 9 / 10].as_secs_f64() / BATCH_PAGES as f64)
 }
 
 #[cfg(test)]

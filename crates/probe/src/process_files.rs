@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use faultless_records::counters::Counters;
 use faultless_records::pagemap::PAGE_BYTES;
+use faultless_records::thread::SystemCall;
 use faultless_records::{mappings, status};
 use nix::libc;
 use nix::unistd::{SysconfVar, sysconf};
@@ -79,8 +80,7 @@ fn goes_on(process: &Process, thread: i32) -> bool {
 /// Whether a thread waits in execve(2) or execveat(2).
 fn is_in_exec(process: &Process, thread: i32) -> bool {
     let call = process.text(&format!("task/{thread}/syscall")).unwrap_or_default();
-    let number = call.split(' ').next().and_then(|word| word.parse().ok());
-    number.is_some_and(|number| [libc::SYS_execve, libc::SYS_execveat].contains(&number))
+    SystemCall::parse(&call).is_some_and(|call| [libc::SYS_execve, libc::SYS_execveat].contains(&call.number))
 }
 
 /// Resident bytes by the cheapest way, for sampling.

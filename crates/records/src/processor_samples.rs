@@ -5,12 +5,8 @@
 pub struct ProcessorSamples {
     /// Processor time between two samples of a thread, in seconds.
     pub every_s: f64,
-    /// Call chains that differ, each from its innermost function outwards.
-    pub chains: Vec<Vec<String>>,
-    /// How many of each chain's innermost frames lie in the library of an allocator.
-    pub in_allocator: Vec<usize>,
-    /// How many samples had each of them.
-    pub counts: Vec<u64>,
+    /// Call chains that differ.
+    pub chains: Vec<SampledChain>,
     /// Samples that were lost on the way.
     pub lost: u64,
     /// Threads that there were, those that ended among them.
@@ -19,18 +15,22 @@ pub struct ProcessorSamples {
     pub program_s: f64,
 }
 
-impl ProcessorSamples {
-    /// Each chain, in two parts: what of it lies in the library of an allocator, and the rest; with the number of its samples.
-    pub fn counted(&self) -> impl Iterator<Item = ((&[String], &[String]), u64)> {
-        let inner = self.in_allocator.iter().copied().chain(std::iter::repeat(0));
-        let parts = self.chains.iter().zip(inner).map(|(chain, inner)| chain.split_at(inner));
-        parts.zip(self.counts.iter().copied())
-    }
+/// A call chain, with the number of samples that had it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SampledChain {
+    /// Its functions, from the innermost outwards.
+    pub frames: Vec<String>,
+    /// How many of the innermost ones lie in the library of an allocator.
+    pub in_allocator: usize,
+    /// Samples.
+    pub count: u64,
+}
 
+impl ProcessorSamples {
     /// All samples.
     #[must_use]
     pub fn all(&self) -> u64 {
-        self.counts.iter().sum()
+        self.chains.iter().map(|chain| chain.count).sum()
     }
 
     /// The processor time that they stand for, with those that were lost, in seconds.

@@ -6,7 +6,7 @@ use faultless_probe::process::Process;
 use faultless_records::allocator::Allocator;
 use faultless_records::counters::Counters;
 use faultless_records::perf_record::{Content, News, PerfRecord};
-use faultless_records::processor_samples::ProcessorSamples;
+use faultless_records::processor_samples::{ProcessorSamples, SampledChain};
 
 use crate::call_stacks::CallStacks;
 
@@ -122,19 +122,15 @@ impl ProcessorTime {
         let _ = self.session.disable(0);
         let records = self.session.read_last();
         self.take(&records);
-        let mut calls = self.stacks.into_placed_names();
-        calls.resize(self.counts.len(), Vec::new());
-        let modules = |chain: &Vec<(String, Option<String>)>| {
-            in_allocator(chain.iter().map(|(_, module)| module.as_deref()))
+        let chains = self.stacks.into_placed_names().into_iter().zip(self.counts);
+        let chain = |(calls, count): (Vec<(String, Option<String>)>, u64)| SampledChain {
+            in_allocator: in_allocator(calls.iter().map(|(_, module)| module.as_deref())),
+            frames: calls.into_iter().map(|(name, _)| name).collect(),
+            count,
         };
         ProcessorSamples {
             every_s: self.period_ns as f64 / 1e9,
-            in_allocator: calls.iter().map(modules).collect(),
-            chains: calls
-                .into_iter()
-                .map(|chain| chain.into_iter().map(|(name, _)| name).collect())
-                .collect(),
-            counts: self.counts,
+            chains: chains.map(chain).collect(),
             lost: self.lost,
             threads: self.threads,
             program_s: ticks.unwrap_or(0) as f64 / clock::ticks_per_s(),

@@ -62,7 +62,10 @@ fn look(process: &Process, end: &Receiver<()>) -> Seen {
             let before = clock::thread_processor_time();
             // One that has ended, or may not be seen, stays so.
             waits = waits.and_then(|mut waits| waits.look(process).is_ok().then_some(waits));
-            next_look = Instant::now() + clock::thread_processor_time().saturating_sub(before) * REST;
+            let took = clock::thread_processor_time()
+                .zip(before)
+                .map(|(after, before)| after.saturating_sub(before));
+            next_look = Instant::now() + took.unwrap_or_default() * REST;
         }
     }
     Seen { waits, time: time.map(|time| time.finish(process)) }

@@ -92,6 +92,13 @@ pub fn probed(output: &Output) -> Option<Value> {
     None
 }
 
+/// What `doctor --pid` found of this kind; null for nothing.
+#[track_caller]
+pub fn finding<'report>(report: &'report Value, concern: &str) -> &'report Value {
+    let findings = report["findings"].as_array().unwrap();
+    findings.iter().find(|finding| finding["concern"] == concern).unwrap_or(&Value::Null)
+}
+
 /// What it wrote into a file, as JSON.
 #[track_caller]
 pub fn json_of_file(path: &str) -> Value {

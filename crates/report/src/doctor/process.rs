@@ -332,7 +332,7 @@ impl ProcessConsultation {
             let is_open = match finding.concern {
                 Concern::Faults => self.cause_of_faults(has_thrash).is_open(),
                 Concern::Served => self.closed_allocator().is_some(),
-                Concern::Time => calls::is_worth_trying(self),
+                Concern::Time => calls::much_time(self).is_some(),
                 _ => false,
             };
             finding.waste.is_some() || is_open

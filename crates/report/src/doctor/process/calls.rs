@@ -49,8 +49,8 @@ fn part(seen: &ProcessConsultation) -> Option<f64> {
     seen.malloc_time.as_ref().filter(|time| unseen_of(time, seen).is_none())?.part()
 }
 
-/// Malloc's part, where it is much of the time in the program.
-fn much_time(seen: &ProcessConsultation) -> Option<f64> {
+/// Malloc's part, where it is much of the time in the program: other allocators are worth trying for that alone.
+pub(super) fn much_time(seen: &ProcessConsultation) -> Option<f64> {
     part(seen).filter(|part| *part >= MUCH_TIME && seen.activity.is_busy())
 }
 
@@ -181,9 +181,4 @@ impl InVerdict {
             Self::Much(_) | Self::Unseen(_) => true,
         }
     }
-}
-
-/// Whether other allocators are worth trying for the time alone.
-pub(super) fn is_worth_trying(seen: &ProcessConsultation) -> bool {
-    much_time(seen).is_some()
 }
