@@ -1,6 +1,7 @@
 /* Resident memory after work, counted in bytes, never in time. The argument names the case. */
 #include "check.h"
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 static void expect_within(size_t start, size_t allowed, const char *what) {
     size_t now = rss_bytes();
@@ -270,6 +271,27 @@ static void few_then_many(void) {
             for (int i = 0; i < count; i++) free(block[i]);
         }
 }
+/* Buffers a little below or at 64 KiB, all made, filled, and freed, by turns: not each at the place of one before. */
+static void buffers_in_bulk(void) {
+    enum { COUNT = 100, TURNS = 20, LEARNING = 4, PAGES = COUNT * 16 };
+    static char *block[COUNT];
+    uint64_t random = 5;
+    int with_faults = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct rusage before, after;
+        getrusage(RUSAGE_SELF, &before);
+        for (int i = 0; i < COUNT; i++) {
+            size_t bytes = 60000 + next_random(&random) % 5536;
+            CHECK((block[i] = malloc(bytes)) != NULL, "no memory for buffer %d", i);
+            memset(block[i], 1, bytes);
+        }
+        for (int i = 0; i < COUNT; i++) free(block[i]);
+        getrusage(RUSAGE_SELF, &after);
+        with_faults += turn >= LEARNING && after.ru_minflt - before.ru_minflt > PAGES / 32;
+    }
+    CHECK(with_faults <= (TURNS - LEARNING) / 2, "in %d of %d turns pages were faulted in again", with_faults,
+          TURNS - LEARNING);
+}
 
 int main(int argc, char **argv) {
     CHECK(argc == 2, "usage: resident CASE");
@@ -285,6 +307,7 @@ int main(int argc, char **argv) {
         {"comes_and_goes_in_all_sizes", comes_and_goes_in_all_sizes},
         {"comes_and_goes_no_more", comes_and_goes_no_more},
         {"few_then_many", few_then_many},
+        {"buffers_in_bulk", buffers_in_bulk},
         {"begun_buffers", begun_buffers},
         {"untouched_blocks", untouched_blocks},
         {"beside_huge_pages", beside_huge_pages},

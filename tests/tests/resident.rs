@@ -115,6 +115,14 @@ fn what_the_place_of_a_buffer_leaves_over_does_not_stay() {
 }
 
 #[test]
+fn buffers_that_are_made_and_freed_in_bulk_have_the_pages_of_those_before_them() {
+    // libc gives all back, and brings all in again.
+    if preload().is_some() {
+        case("buffers_in_bulk");
+    }
+}
+
+#[test]
 fn one_locked_page_does_not_keep_the_block_around_it() {
     // A locked page survives free in libc, too, where the block is not mapped singly.
     if preload().is_some() {

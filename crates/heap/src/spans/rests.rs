@@ -3,7 +3,8 @@
 //! it lives. (Of the latter only those are looked at that have a whole granule to spare.)
 //!
 //! Blocks that become smaller and are replaced soon leave theirs to the next ones. So rests stay while they are little in all, and where it
-//! was seen that blocks ended soon after their rests went. What has to go is that of the block that became smaller first: it seems to stay.
+//! was seen that blocks ended soon after their rests went, the more of them the younger they are. What has to go is that of the block that
+//! became smaller first: it seems to stay.
 
 use super::Spans;
 use crate::decay::HOLD_MAX_NS;
@@ -20,6 +21,9 @@ const LEFT_BYTES: usize = 1 << 20;
 const LEFT_PART: usize = 16;
 /// This part of what is in use may stay for a while where that was seen to be worth it.
 const HELD_PART: usize = 8;
+/// And this part for so long: blocks that are made and freed in bulk have the pages of those before them, but not at the same places.
+const YOUNG_PART: usize = 2;
+const YOUNG_NS: u64 = 30_000_000;
 /// Rests that a thread among others gives back at once, at most.
 const ROUND: usize = 64;
 
@@ -45,13 +49,15 @@ struct Limits {
     left: usize,
     /// For a while, if it is worth it.
     held: usize,
+    /// For [`YOUNG_NS`], if it is worth it.
+    young: usize,
 }
 
 impl Limits {
-    const NONE: Self = Self { left: 0, held: 0 };
+    const NONE: Self = Self { left: 0, held: 0, young: 0 };
 
     fn of_used(bytes: usize) -> Self {
-        Self { left: LEFT_BYTES.max(bytes / LEFT_PART), held: bytes / HELD_PART }
+        Self { left: LEFT_BYTES.max(bytes / LEFT_PART), held: bytes / HELD_PART, young: bytes / YOUNG_PART }
     }
 }
 
@@ -97,16 +103,19 @@ impl Rests {
 
     /// Takes out the block that became smaller first, if its rest is to go.
     fn take_due(&mut self, map: &PageMap, limits: Limits, now: u64) -> Option<u32> {
-        self.depth = self.depth.min(limits.held);
         if self.bytes <= limits.left {
             return None;
         }
         let block = map.record(self.oldest).large();
-        let is_over = now.saturating_sub(block.rest_since()) >= self.hold_ns();
-        if !is_over && self.bytes <= self.depth {
+        let age = now.saturating_sub(block.rest_since());
+        let (is_over, is_young) = (age >= self.hold_ns(), age < YOUNG_NS);
+        let most = if is_young { limits.young } else { limits.held };
+        if !is_over && self.bytes <= self.depth.min(most) {
             return None;
         }
-        if is_over {
+        // Not before: where less is in use for now, no less was missed.
+        self.depth = self.depth.min(limits.young);
+        if is_over || !is_young && self.depth > limits.held {
             // It stayed in vain.
             self.depth = self.depth.saturating_sub(block.rest());
         }
@@ -286,7 +295,7 @@ mod tests {
     fn what_was_missed_soon_after_it_went_stays_for_a_while_and_goes_if_nobody_wants_it() {
         let (spans, mut rests, blocks) = with_blocks(4);
         let map = &spans.map;
-        let limits = Limits { left: REST, held: 2 * REST };
+        let limits = Limits { left: REST, held: 2 * REST, young: 2 * REST };
         assert_eq!(
             [(); 4].map(|()| rests.take_due(map, limits, 4 * MS)).map(|due| due.unwrap_or(0)),
             [blocks[0], blocks[1], blocks[2], 0]
@@ -305,9 +314,27 @@ mod tests {
     fn no_more_stays_for_a_while_than_a_part_of_what_is_in_use_however_much_was_missed() {
         let (spans, mut rests, blocks) = with_blocks(4);
         rests.depth = 4 * REST;
-        let limits = Limits { left: 0, held: 2 * REST };
+        let limits = Limits { left: 0, held: 2 * REST, young: 2 * REST };
         let due = [(); 3].map(|()| rests.take_due(&spans.map, limits, 4 * MS));
         assert_eq!(due, [Some(blocks[0]), Some(blocks[1]), None]);
+    }
+
+    #[test]
+    fn half_of_what_is_in_use_stays_while_it_is_young_if_as_much_was_missed() {
+        let limits = Limits { left: 0, held: REST, young: 3 * REST };
+        for (missed, left) in [(0, 0), (2, 2), (9, 3)] {
+            let (spans, mut rests, _) = with_blocks(4);
+            rests.depth = missed * REST;
+            let due = |rests: &mut Rests, now| {
+                (0..).take_while(|_| rests.take_due(&spans.map, limits, now).is_some()).count()
+            };
+            assert_eq!(due(&mut rests, 4 * MS), 4 - left);
+            let is_young = left > 0 && due(&mut rests, YOUNG_NS + (4 - left as u64) * MS - 1) == 0;
+            assert_eq!(is_young, left > 0);
+            assert_eq!(due(&mut rests, YOUNG_NS + 4 * MS), left.saturating_sub(1), "one may stay longer");
+            assert_eq!(rests.depth, left.min(1) * REST);
+        }
+        assert_eq!(Limits::of_used(64 * LEFT_BYTES).young, 32 * LEFT_BYTES);
     }
 
     #[test]
