@@ -69,8 +69,8 @@ pub struct SpanHeap {
     slab_pages: SlabPages,
     /// What slabs of a large heap are cut from.
     pub huge_page: HugePage,
-    /// Spans held since this time or longer are held no more.
-    released_at: u64,
+    /// Spans freed before this time are held no more.
+    released_before: u64,
     /// When free memory goes back.
     pub mode: PurgeMode,
     /// Sizes and counts.
@@ -94,7 +94,7 @@ impl SpanHeap {
             decay: Decay::new(),
             slab_pages: SlabPages::new(),
             huge_page: HugePage::new(),
-            released_at: 0,
+            released_before: 0,
             room: Room::new(),
             mode: PurgeMode::Auto,
             counts: SpanCounts {
@@ -312,7 +312,7 @@ impl SpanHeap {
             PurgeMode::Never => Verdict::HoldUntil(u64::MAX),
         };
         if verdict == Verdict::Purge && self.decay.is_phase_over() {
-            self.released_at = now;
+            self.released_before = now.max(self.released_before) + 1;
         }
         self.put(map, Span { first, granules }, verdict, now);
     }
@@ -326,11 +326,12 @@ impl SpanHeap {
     }
 
     fn put(&mut self, map: &PageMap, span: Span, verdict: Verdict, now: u64) {
-        let (waiting, deadline) = match verdict {
-            Verdict::Purge => (Waiting::Pending, 0),
-            Verdict::HoldUntil(time) => (Waiting::Held, time),
+        let (waiting, freed_at, deadline) = match verdict {
+            Verdict::Purge => (Waiting::Pending, now, 0),
+            // The last release may be of the same tick of the clock.
+            Verdict::HoldUntil(time) => (Waiting::Held, now.max(self.released_before), time),
         };
-        map.record(span.first).free().set_times(bin_of(span.granules) as u8, now, deadline);
+        map.record(span.first).free().set_times(bin_of(span.granules) as u8, freed_at, deadline);
         let place = self.list_of(waiting).map_or(0, |list| list.newest());
         self.merge(map, span, State::Dirty, waiting, place);
     }

@@ -8,7 +8,7 @@ use super::syscall::flag::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
 };
 use super::syscall::{number, syscall};
-use super::{now_ns, page_bytes};
+use super::{exact_now_ns, page_bytes};
 use core::sync::atomic::{AtomicU8, Ordering};
 pub use moving::{Moved, move_pages, note_overcommit};
 
@@ -331,9 +331,9 @@ pub unsafe fn populate_huge_page(address: usize) -> bool {
     touch(0);
     let fastest = (1..4)
         .map(|page| {
-            let begun_ns = now_ns();
+            let begun_ns = exact_now_ns();
             touch(page);
-            now_ns() - begun_ns
+            exact_now_ns() - begun_ns
         })
         .min();
     // SAFETY: as above.

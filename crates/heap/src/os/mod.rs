@@ -5,6 +5,7 @@
 //! Time comes from the kernel's object in the process, thread keys from libc, because these answer without entering the kernel.
 
 mod advice;
+mod clock;
 mod control_group;
 mod descriptor;
 pub mod elf;
@@ -20,6 +21,7 @@ mod syscall;
 mod thread;
 mod worker;
 
+pub use clock::*;
 pub use control_group::*;
 pub use descriptor::*;
 pub use errno::*;

@@ -1,6 +1,6 @@
-//! Threads, CPUs, and time.
+//! Threads and CPUs.
 
-use super::elf::Object;
+use super::clock::Timespec;
 use super::errno::Errno;
 use super::syscall::{number, syscall};
 use core::arch::asm;
@@ -20,15 +20,6 @@ const RUSAGE_WORDS: usize = 18;
 const RUSAGE_MINOR_FAULTS: usize = 8;
 const RUSAGE_MAJOR_FAULTS: usize = 9;
 const RUSAGE_SWITCHES: [usize; 2] = [16, 17];
-const CLOCK_MONOTONIC: c_int = 1;
-const CLOCK_PROCESS_CPUTIME_ID: c_int = 2;
-const CLOCK_THREAD_CPUTIME_ID: c_int = 3;
-
-#[repr(C)]
-struct Timespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
 
 #[link(name = "c")]
 unsafe extern "C" {
@@ -47,17 +38,6 @@ unsafe extern "C" {
         parent: unsafe extern "C" fn(),
         child: unsafe extern "C" fn(),
     ) -> c_int;
-}
-
-/// Monotonic time in ns.
-#[inline]
-pub fn now_ns() -> u64 {
-    clock_ns(CLOCK_MONOTONIC)
-}
-
-/// CPU time in ns that this thread has used.
-pub fn thread_time_ns() -> u64 {
-    clock_ns(CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Page faults of this thread that needed no I/O; 0 where the kernel does not say.
@@ -88,28 +68,8 @@ fn usage(whose: usize) -> [u64; RUSAGE_WORDS] {
     usage
 }
 
-/// CPU time in ns that all threads of the process have used, those that ended among them.
-pub fn process_time_ns() -> u64 {
-    clock_ns(CLOCK_PROCESS_CPUTIME_ID)
-}
-
-#[inline]
-fn clock_ns(clock: c_int) -> u64 {
-    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // ORDERING: Relaxed; an address of code that was there before it was written.
-    // SAFETY: the pointer is always one of a `GetTime`, which writes to `time` only.
-    unsafe { core::mem::transmute::<*mut (), GetTime>(GET_TIME.load(Ordering::Relaxed))(clock, &mut time) };
-    time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
-}
-
-type GetTime = unsafe extern "C" fn(c_int, *mut Timespec) -> c_int;
-
-/// The kernel's function in the object that it maps into each process. Not libc's, which calls the same: a program or a library that
-/// is preloaded, too, may replace that (libfaketime does), and allocate in it while we hold locks.
-static GET_TIME: AtomicPtr<()> = AtomicPtr::new(first_time as *mut ());
-
 /// Where the vDSO is, the object of the kernel; 0 where there is none (valgrind, qemu before 8.2).
-fn vdso() -> usize {
+pub(super) fn vdso() -> usize {
     const AT_SYSINFO_EHDR: core::ffi::c_ulong = 33;
     // SAFETY: reads what the kernel passed at start.
     keeping_errno(|| unsafe { getauxval(AT_SYSINFO_EHDR) } as usize)
@@ -131,26 +91,6 @@ fn is_translated() -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 fn is_translated() -> bool {
     true
-}
-
-unsafe extern "C" fn first_time(clock: c_int, time: *mut Timespec) -> c_int {
-    const NAME: &CStr =
-        if cfg!(target_arch = "x86_64") { c"__vdso_clock_gettime" } else { c"__kernel_clock_gettime" };
-    let object = vdso();
-    // SAFETY: the object stays as long as the process.
-    let found = (object != 0)
-        .then(|| unsafe { Object::at(core::ptr::with_exposed_provenance(object)) }.find(NAME))
-        .flatten();
-    let get_time = found.map_or(ask_for_time as *mut (), core::ptr::with_exposed_provenance_mut);
-    // ORDERING: Relaxed, as in `clock_ns`; all who come here find the same.
-    GET_TIME.store(get_time, Ordering::Relaxed);
-    // SAFETY: the function of that name is a `GetTime`.
-    unsafe { core::mem::transmute::<*mut (), GetTime>(get_time)(clock, time) }
-}
-
-unsafe extern "C" fn ask_for_time(clock: c_int, time: *mut Timespec) -> c_int {
-    // SAFETY: the kernel writes to `time`.
-    unsafe { syscall(number::CLOCK_GETTIME, [clock as usize, time as usize, 0, 0, 0, 0]) as c_int }
 }
 
 /// CPUs this process may run on, by its affinity; at least 1.

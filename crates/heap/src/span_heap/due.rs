@@ -91,7 +91,7 @@ impl SpanHeap {
     /// Whether a span has been held for long enough at `now`, or is of a phase that is over.
     fn is_hold_over(&self, map: &PageMap, span: u32, now: u64) -> bool {
         let span = map.record(span).free();
-        span.deadline() <= now || span.freed_at() <= self.released_at
+        span.deadline() <= now || span.freed_at() < self.released_before
     }
 
     /// Granules that wait for their purge.

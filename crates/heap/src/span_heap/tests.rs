@@ -194,6 +194,9 @@ fn when_a_phase_is_over_what_is_held_goes_with_what_was_freed() {
     assert_eq!((spans.take_due(&map, false, 2, &mut [Due::NONE; 4]), spans.waiting()), (2, 0));
     spans.decay.reused(0);
     assert_eq!(spans.most_held(), 80, "it was not held in vain");
+    let again = spans.take(&map, 16, 1, false, 2).unwrap().first;
+    spans.give(&map, again, 16, false, 2);
+    assert!(!spans.is_due(&map, true, 2), "freed after the phase, in the same tick of the clock");
 }
 
 #[test]
