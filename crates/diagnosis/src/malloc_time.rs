@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use faultless_records::processor_samples::{ProcessorSamples, SampledChain};
 
-use crate::churn::blame::{blamed, goes_through_malloc, is_inside, is_nobodys};
+use crate::churn::blame::{
+    blamed, goes_through_malloc, has_musls_malloc, is_inside, is_inside_musls, is_nobodys,
+};
 
 /// Samples inside malloc and its family, in whichever allocator, among all.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,15 +33,18 @@ impl MallocTime {
     pub fn of(seen: &ProcessorSamples) -> Self {
         let (mut inside, mut nameless) = (0, 0);
         let mut callers: BTreeMap<&str, u64> = BTreeMap::new();
+        let has_musls = has_musls_malloc(seen.chains.iter().map(|chain| chain.frames.as_slice()));
         for SampledChain { frames, in_allocator, count } in &seen.chains {
             let chain = &frames[*in_allocator..];
-            if *in_allocator == 0 && !goes_through_malloc(chain) {
+            let musls = chain.iter().take_while(|frame| has_musls && is_inside_musls(frame)).count();
+            if in_allocator + musls == 0 && !goes_through_malloc(chain) {
                 nameless += if is_nameless(chain) { *count } else { 0 };
                 continue;
             }
             inside += count;
             // Where the chain was cut off, malloc's own functions are all that is left.
-            if let Some(caller) = blamed(chain).filter(|caller| !is_inside(caller) && !is_nobodys(caller)) {
+            let caller = blamed(&chain[musls..]);
+            if let Some(caller) = caller.filter(|caller| !is_inside(caller) && !is_nobodys(caller)) {
                 *callers.entry(caller).or_default() += count;
             }
         }
@@ -115,6 +120,25 @@ mod tests {
         assert_eq!(time.part(), Some(0.325));
         assert_eq!(MallocTime { samples: 199, ..time }.part(), None);
         assert_eq!(MallocTime::of(&ProcessorSamples::default()), MallocTime::default());
+    }
+
+    #[test]
+    fn musls_malloc_is_known_by_its_functions_where_one_of_them_is_musls_alone() {
+        let cut = "[stack cut off]";
+        let of = |entrance: &str| {
+            let chains = vec![
+                sampled(&[entrance, cut], 0, 30),
+                sampled(&["get_meta", cut], 0, 30),
+                sampled(&["get_meta", entrance, "parse", "main"], 0, 10),
+                sampled(&["__libc_free", "parse", "main"], 0, 5),
+                sampled(&["parse", "main"], 0, 25),
+            ];
+            let time = MallocTime::of(&ProcessorSamples { chains, ..ProcessorSamples::default() });
+            (time.inside, time.caller)
+        };
+        let parse = |samples| Some(("parse".to_owned(), samples));
+        assert_eq!(of("__libc_malloc_impl"), (75, parse(15)));
+        assert_eq!(of("store"), (5, parse(5)), "the program's own of that name");
     }
 
     #[test]

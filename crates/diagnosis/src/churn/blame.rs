@@ -126,6 +126,32 @@ const INSIDES: &[&str] = &[
     "checked_request2size",
 ];
 
+/// The inside of musl's malloc (mallocng), in programs that it is linked into. It has no unwind information, so a chain that begins there
+/// mostly ends there, too. Names that programs may have as well count only beside the first, which is musl's alone.
+const MUSL: &[&str] = &[
+    MUSLS_OWN,
+    "malloc_alloc_meta",
+    "malloc_allzerop",
+    "malloc_donate",
+    "simple_malloc",
+    "default_malloc",
+    "activate_group",
+    "alloc_group",
+    "alloc_slot",
+    "donate",
+    "enframe",
+    "free_group",
+    "get_meta",
+    "get_nominal_size",
+    "get_slot_index",
+    "get_stride",
+    "nontrivial_free",
+    "size_overflows",
+    "size_to_class",
+    "try_avail",
+];
+const MUSLS_OWN: &str = "malloc_impl";
+
 /// A function's plain name: without arguments, module, the marks of glibc's own aliases (`__GI___libc_malloc`, `mmap64`) and of
 /// the compiler (`systrim.constprop.0`).
 pub(super) fn plain_name(frame: &str) -> &str {
@@ -219,6 +245,16 @@ pub fn from_asker(stack: &[String]) -> &[String] {
         [] => stack,
         rest => rest,
     }
+}
+
+/// Whether these chains are of a program that musl's malloc is linked into.
+pub(crate) fn has_musls_malloc<'chain>(mut chains: impl Iterator<Item = &'chain [String]>) -> bool {
+    chains.any(|chain| chain.iter().any(|frame| plain_name(frame) == MUSLS_OWN))
+}
+
+/// In a program that musl's malloc is linked into: whether the function lies inside it.
+pub(crate) fn is_inside_musls(frame: &str) -> bool {
+    MUSL.contains(&plain_name(frame))
 }
 
 /// Whether a call chain goes through malloc and its family.
