@@ -68,7 +68,7 @@ pub struct RunArguments {
 #[command(after_help = examples::and_statuses("doctor"), group = ArgGroup::new("subject").args(["pid", "command"]))]
 pub struct DoctorArguments {
     /// Consult on the running process with this number: what it holds and does, as it is; nothing is tried on it.
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["command", "runs", "html"])]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = crate::subject::number, conflicts_with_all = ["command", "runs"])]
     pub pid: Option<i32>,
     /// Observe the process for this long (10s, 500ms, 2m) [default: 10s]; look at a command after this long and end it, in each run
     /// [default: to its end].
@@ -77,7 +77,7 @@ pub struct DoctorArguments {
     /// Rounds: how often to run the command with each remedy, and as it is.
     #[arg(short = 'n', long = "rounds", alias = "runs", value_name = "ROUNDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Also write the report to FILE, as one page of HTML with pictures.
+    /// Also write the report on a command to FILE, as one page of HTML with pictures.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print the result as JSON.

@@ -55,6 +55,11 @@ const REPORT_PREFIX: &str = "heap-report";
 /// [`Failure`] when no verdict could be reached.
 pub fn doctor(arguments: DoctorArguments, signals: &Signals) -> Result<Ending, Failure> {
     if let Some(pid) = arguments.pid {
+        if arguments.html.is_some() {
+            return Err(Failure::Usage(format!(
+                "--html draws what was tried on a command: without it, or with --json, doctor --pid {pid} prints what it found"
+            )));
+        }
         return process::consult(pid, &arguments, signals).map(|()| Ending::Exited(0));
     }
     let is_demo = arguments.command.is_empty();

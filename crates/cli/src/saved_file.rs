@@ -17,7 +17,7 @@ use faultless_report::saved_form;
 use crate::failure::{Failure, hint_of_command};
 
 /// Bytes by which a recording is known from a command.
-const HEAD_BYTES: u64 = 128;
+pub const HEAD_BYTES: u64 = 128;
 
 /// How files of gzip, zstd and xz begin.
 const COMPRESSED: [&[u8]; 3] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0"];

@@ -86,6 +86,9 @@ pub fn one_program<Seen>(
         if program() == before {
             return seen;
         }
+        if !process.is_alive() {
+            break;
+        }
     }
     // One that has ended has no program either.
     Err(match process.is_alive() {

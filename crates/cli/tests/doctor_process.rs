@@ -249,12 +249,28 @@ fn a_process_that_becomes_another_program_is_looked_at_anew() {
 }
 
 #[test]
+fn a_process_that_ends_meanwhile_is_said_to_have_ended() {
+    let mut child = Command::new("sleep").arg("1").spawn().unwrap();
+    let pid = child.id().to_string();
+    let reaper = std::thread::spawn(move || child.wait());
+    assert_refused(
+        &mut faultless(&["doctor", "--for", "3s", "--pid", &pid]),
+        1,
+        &format!("process {pid} has ended"),
+    );
+    assert!(reaper.join().unwrap().unwrap().success());
+}
+
+#[test]
 fn what_belongs_to_a_command_is_refused_of_a_process() {
-    for words in [&["-n", "3"][..], &["--html", "/tmp/page.html"], &["--", "true"]] {
+    for words in [&["-n", "3"][..], &["--", "true"]] {
         let output = faultless(&["doctor", "--pid", "1"]).args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", errors(&output));
         assert!(errors(&output).contains("cannot be used with"), "{}", errors(&output));
     }
+    let own = std::process::id().to_string();
+    let mut page = faultless(&["doctor", "--html", "/nowhere/page.html", "--pid", &own]);
+    assert_refused(&mut page, 2, "--html draws what was tried on a command");
     let output = faultless(&["doctor", "--for", "3s"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
     assert_refused(&mut faultless(&["doctor", "--pid", "0"]), 2, "a process number is above 0");

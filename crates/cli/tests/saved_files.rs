@@ -121,6 +121,7 @@ fn what_is_saved_is_read_from_standard_input_too() {
             &["bench", "--load", "-"][..],
             "standard input: it is no campaign of `faultless bench --json`: it is empty",
         ),
+        (&["bench", "--load", "/proc/self/maps"], "faultless bench --json`: it is no JSON"),
         (&["churn", "-"], "standard input: it is no recording"),
         (&["watch", "--replay", "-"], "standard input is empty"),
     ] {
@@ -134,8 +135,8 @@ fn what_is_saved_is_read_from_standard_input_too() {
         ),
         (&core, "standard input is a core file: show it with `faultless heap FILE`"),
     ] {
-        for words in [["churn", "-"], ["faults", "-"]] {
-            assert_refused(faultless(&words).stdin(fs::File::open(saved).unwrap()), 1, says);
+        for words in [&["churn", "-"][..], &["faults", "-"], &["watch", "--replay", "-"]] {
+            assert_refused(faultless(words).stdin(fs::File::open(saved).unwrap()), 1, says);
         }
     }
 }

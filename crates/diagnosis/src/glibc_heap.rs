@@ -43,6 +43,11 @@ pub trait Memory {
         true
     }
 
+    /// How many threads there are, where that is known: no more can have a cache.
+    fn threads(&self) -> Option<usize> {
+        None
+    }
+
     /// Lets the process go on for a moment, longer after more looks, so that a thread which changes its cache is through with that, or
     /// waits for a processor.
     fn let_go_on(&self, _looks: u32) {}

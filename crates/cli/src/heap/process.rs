@@ -356,6 +356,10 @@ impl Memory for LiveMemory<'_> {
         self.until.is_none()
     }
 
+    fn threads(&self) -> Option<usize> {
+        self.known.process.threads().map(|threads| threads.len()).ok()
+    }
+
     fn let_go_on(&self, looks: u32) {
         std::thread::sleep(BETWEEN_LOOKS * looks);
     }

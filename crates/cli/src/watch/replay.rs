@@ -88,6 +88,8 @@ pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals)
         }
         let line = line_of(&text);
         if number == 1 && line.is_err() {
+            // Of another form the first line may be a brace.
+            reader.by_ref().take(saved_file::HEAD_BYTES).read_to_end(&mut text).map_err(cannot_read)?;
             refuse(&text, path)?;
         }
         match line.and_then(|line| history.add(line.clone()).map(|()| line)) {

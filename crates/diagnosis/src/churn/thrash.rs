@@ -90,12 +90,8 @@ fn finding(recording: &ChurnRecording, pattern: Pattern, cycles: &[&Cycle]) -> O
         Pattern::MallocTrim => calls_of_malloc_trim(cycles),
         _ => count,
     };
-    let first = cycles.iter().map(|cycle| cycle.seen_ns.0).min()?;
-    let last = cycles.iter().map(|cycle| cycle.seen_ns.1).max()?;
     let gap_sum: f64 = cycles.iter().map(|cycle| cycle.gap_sum_ns as f64).sum();
-    // From the first time to the last there is one gap fewer than times.
-    let span_s = last.saturating_sub(first).max(1) as f64 / 1e9;
-    let per_second = times.saturating_sub(1) as f64 / span_s;
+    let per_second = times as f64 / recording.observed_s().max(f64::MIN_POSITIVE);
     let bytes: f64 = cycles.iter().map(|cycle| cycle.amount.bytes as f64).sum();
     let pages_each = bytes / times.max(1) as f64 / PAGE_BYTES as f64;
     if !matters(pattern, times, per_second, pages_each) {

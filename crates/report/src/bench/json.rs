@@ -43,7 +43,9 @@ pub fn json(campaign: &Campaign) -> String {
 pub fn parse(text: &str) -> Result<Campaign, String> {
     let campaign: Campaign = serde_json::from_str(text).map_err(|error| {
         other_than_campaign(text).unwrap_or_else(|| {
-            format!("it is no campaign of `faultless bench --json`: {}", reason(text, &error))
+            let is_json = text.trim_ascii().is_empty() || text.trim_ascii_start().starts_with('{');
+            let reason = if is_json { reason(text, &error) } else { "it is no JSON".into() };
+            format!("it is no campaign of `faultless bench --json`: {reason}")
         })
     })?;
     campaign.check()?;

@@ -26,16 +26,19 @@ pub fn text(comparison: &Comparison, columns: Option<usize>) -> String {
         text.push_str("Who called is not known of both.\n");
         return text;
     }
-    if comparison.functions.is_empty() {
-        text.push_str("No function calls more or holds more, or less.\n");
-        return text;
-    }
     let shown: Vec<&Change> = comparison
         .functions
         .iter()
         .filter(|change| change.weight(comparison.all) >= LEAST_WEIGHT)
         .take(FUNCTIONS)
         .collect();
+    if shown.is_empty() {
+        text.push_str(match comparison.functions.is_empty() {
+            true => "No function calls more or holds more, or less.\n",
+            false => "No function calls more or holds more, or less, by a thousandth of all.\n",
+        });
+        return text;
+    }
     let names = if comparison.ends_are_known { 6..8 } else { 4..6 };
     let table = functions(&shown, comparison.ends_are_known);
     let _ = writeln!(text, "\n{}", within(&table, &names, columns, Table::to_string));
@@ -157,6 +160,21 @@ mod tests {
         let row = text.lines().find(|line| line.contains("leak")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells.join(" "), "0 B 2 KiB 10 30 1 KiB 4 KiB leak malloc", "{text}");
+    }
+
+    #[test]
+    fn there_is_no_table_of_differences_that_are_too_small_to_be_shown() {
+        let mut comparison = comparison();
+        let change = &mut comparison.functions[0];
+        change.after = Sums { calls: change.before.calls + 0.01, ..change.before };
+        let told = text(&comparison, None);
+        assert!(
+            told.ends_with("\nNo function calls more or holds more, or less, by a thousandth of all.\n"),
+            "{told}"
+        );
+        comparison.functions.clear();
+        let told = text(&comparison, None);
+        assert!(told.ends_with("\nNo function calls more or holds more, or less.\n"), "{told}");
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl ProcessConsultation {
     #[must_use]
     pub fn verdict(&self, findings: &[Finding]) -> String {
         let (verdict, grown) = (self.verdict_on_allocator(findings), self.activity.growth_bytes());
-        let is_said = verdict == Cause::Growth.verdict();
+        let is_said = verdict.starts_with(Cause::Growth.verdict());
         if is_said || !self.activity.is_much_growth(grown) || self.activity.was_as_large() {
             return verdict;
         }
@@ -242,16 +242,21 @@ impl ProcessConsultation {
             return format!("its allocator wastes {}{below}{time}", wasted.join(" and "));
         }
         if has(Concern::Faults) {
-            return self.cause_of_faults(has(Concern::Thrash)).verdict().into();
+            let cause = self.cause_of_faults(has(Concern::Thrash)).verdict();
+            let whose =
+                if has(Concern::Thrash) { "; whose it is, and what stops it, is said above" } else { "" };
+            return format!("{cause}{whose}{}", time.seen_text());
         }
         if has(Concern::Trapped) {
-            return "what is free in its malloc now was in use before: whether it is wanted again a longer look tells (--for 1m)"
-                .into();
+            return format!(
+                "what is free in its malloc now was in use before: whether it is wanted again a longer look tells (--for 1m){}",
+                time.seen_text()
+            );
         }
         let unseen = if self.is_seen() { "" } else { ", as far as it could be seen" };
         if has(Concern::Elsewhere) {
             return format!(
-                "leave its allocator alone as to its memory{unseen}: most of that is not malloc's{}",
+                "leave malloc alone as to its memory{unseen}: most of that is not malloc's{}",
                 time.seen_text()
             );
         }

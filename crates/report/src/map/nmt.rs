@@ -47,8 +47,10 @@ pub fn text(account: &JavaAccount, columns: Option<usize>) -> String {
         right(grouped(account.malloc_bytes)),
         right(grouped(account.malloc_resident_bytes)),
     ]);
+    // A summary does not tell where a category lies, so what matches none may be one's all the same.
+    let unseen = if account.has_regions { "not in NMT" } else { "matched with none" };
     for (kind, bytes) in &account.unseen {
-        let name = format!("not in NMT: {}", kind.name());
+        let name = format!("{unseen}: {}", kind.name());
         table.add_row(vec![Cell::new(name), blank(), blank(), blank(), right(grouped(*bytes))]);
     }
     table.add_row(vec![
@@ -79,7 +81,7 @@ fn sentence(account: &JavaAccount) -> String {
         );
     }
     if !account.has_regions {
-        text.push_str(" NMT tracks only a summary here, so its lines are matched with kinds of mappings; -XX:NativeMemoryTracking=detail gives ranges.");
+        text.push_str(" NMT tracks only a summary here, so its lines are matched with kinds of mappings, and what matches none may be its all the same; -XX:NativeMemoryTracking=detail gives ranges.");
     }
     text
 }
@@ -124,22 +126,25 @@ mod tests {
             malloc_bytes: 4 << 20,
         };
         let line = Line { said, resident_bytes: 200 << 20 };
-        let account = JavaAccount {
+        let mut account = JavaAccount {
             lines: vec![line],
             malloc_bytes: 4 << 20,
             malloc_resident_bytes: 40 << 20,
             unseen: vec![(Kind::Program, 10 << 20)],
             has_regions: true,
         };
-        let text = text(&account, None);
+        let told = text(&account, None);
         assert!(
-            text.contains(
+            told.contains(
                 "300 MiB committed; the process has 250 MiB resident. 36 MiB of it is malloc's beyond"
             ),
-            "{text}"
+            "{told}"
         );
-        assert!(!text.contains('\u{1b}') && text.contains("not in NMT: programs, libraries"));
+        assert!(!told.contains('\u{1b}') && told.contains("not in NMT: programs, libraries"));
         assert_eq!(value(&account)["resident_bytes"], 250 << 20);
+        account.has_regions = false;
+        let told = text(&account, None);
+        assert!(!told.contains("not in NMT") && told.contains("matched with none: programs"), "{told}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn the_articles_threshold_thrash_is_told_in_its_words() {
     assert_eq!(findings.len(), 1);
     assert_eq!(
         findings[0].sentence,
-        "blocks of 128 KiB and more go through mmap; each free gives 33 pages back, 16 µs later; 31,300 times a second"
+        "blocks of 128 KiB and more go through mmap; each free gives 33 pages back, 16 µs later; 31,200 times a second"
     );
     assert_eq!((findings[0].times, findings[0].range_bytes), (999, (135_168, 135_168)));
 }
@@ -127,7 +127,7 @@ fn a_block_that_realloc_makes_smaller_and_larger_again_is_thrash() {
     let finding = run(&[&["mremap", "mremap_chunk", "realloc", "main"]], ANONYMOUS).remove(0);
     assert_eq!((finding.pattern, finding.times, finding.pages_each), (Pattern::Resize, 199, 512.0));
     let expected =
-        "mappings are made smaller and larger again 16 µs later, 512 pages each time; 31,300 times a second";
+        "mappings are made smaller and larger again 16 µs later, 512 pages each time; 31,000 times a second";
     assert_eq!(finding.sentence, expected);
     assert!(finding.remedy.contains("doctor"), "{}", finding.remedy);
     let own = run(&[&["mremap", "own_buffer", "main"]], ANONYMOUS).remove(0);
@@ -352,7 +352,7 @@ fn a_stack_that_is_given_back_when_its_thread_ends_is_no_purge_of_an_allocator()
     assert_eq!((finding.pattern, finding.times), (Pattern::Stack, 149));
     assert_eq!(
         finding.sentence,
-        "threads' stacks of 8 MiB are taken and given back 16 µs later; 62,500 times a second"
+        "threads' stacks of 8 MiB are taken and given back 16 µs later; 61,700 times a second"
     );
     assert!(finding.remedy.contains("thread pool"), "{}", finding.remedy);
 }

@@ -12,6 +12,8 @@ struct Busy<Change> {
     cache_bytes: usize,
     readings: Cell<u32>,
     change: Change,
+    /// How many it has.
+    threads: Option<usize>,
 }
 
 impl<Change: Fn(u32, &mut Made)> Memory for Busy<Change> {
@@ -23,15 +25,28 @@ impl<Change: Fn(u32, &mut Made)> Memory for Busy<Change> {
         self.made.borrow().read(address, buffer)
     }
 
+    fn threads(&self) -> Option<usize> {
+        self.threads
+    }
+
     fn pages(&self, address: u64, count: usize) -> Option<Vec<Page>> {
         self.made.borrow().pages(address, count)
     }
 }
 
 fn walked_busy(layout: &Layout, made: Made, change: impl Fn(u32, &mut Made)) -> HeapWalk {
+    walked_busy_of(None, layout, made, change)
+}
+
+fn walked_busy_of(
+    threads: Option<usize>,
+    layout: &Layout,
+    made: Made,
+    change: impl Fn(u32, &mut Made),
+) -> HeapWalk {
     let areas = made.areas();
-    let memory =
-        Busy { made: RefCell::new(made), cache_bytes: layout.cache.bytes(), readings: Cell::new(0), change };
+    let (made, cache_bytes, readings) = (RefCell::new(made), layout.cache.bytes(), Cell::new(0));
+    let memory = Busy { made, cache_bytes, readings, change, threads };
     let data = Data::read(&memory, (DATA, DATA + DATA_BYTES)).unwrap();
     match choice::walk(&memory, &areas, &data, Some((2, layout.since))) {
         Outcome::Walked(walk) => *walk,
@@ -92,6 +107,16 @@ fn a_cache_that_is_gone_before_it_is_read_is_one_that_changed() {
     let layout = Layout::of((2, 36)).unwrap();
     let walk = walked_busy(layout, Made::new(layout, &SOME), |_, made| made.heap[16..].fill(0xff));
     assert_eq!((walk.caches, walk.changed_caches), (0, 1));
+}
+
+#[test]
+fn no_more_caches_changed_than_there_are_threads_without_one_that_was_read() {
+    let layout = Layout::of((2, 36)).unwrap();
+    let walked = |threads| {
+        walked_busy_of(threads, layout, Made::new(layout, &SOME), |_, made| made.heap[16..].fill(0xff))
+    };
+    let changed = [Some(2), Some(1), Some(0), None].map(|threads| walked(threads).changed_caches);
+    assert_eq!(changed, [1, 1, 0, 1], "a block of the program that is as long as a cache");
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn the_report_tells_all_that_a_recording_holds() {
             "The command ended with exit status 3.",
             "Thrash",
             "the program itself maps 1 MiB and unmaps it 1.0 ms later, 256 pages each time; 147 times a second",
-            "294 times in all, 37,504 pages a second, most by pool_grow; no setting of malloc reaches it: let the program keep the \
+            "294 times in all, 37,632 pages a second, most by pool_grow; no setting of malloc reaches it: let the program keep the \
              mapping and use it again",
             "call calls calls/s bytes bytes/s failed usual size",
             "mmap memory 320 160 300 MiB 150 MiB 20 1 MiB (100 %)",

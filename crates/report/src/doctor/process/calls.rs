@@ -147,16 +147,17 @@ impl InVerdict {
             None => ": faultless doctor -- CMD compares it on a fixed amount of work",
         };
         match part(seen) {
-            Some(part) if part >= MUCH_TIME => {
-                Self::Much(format!("; its calls take {} of the time in the program{compared}", percent(part)))
-            }
+            Some(part) if part >= MUCH_TIME => Self::Much(format!(
+                "; malloc's calls take {} of the time in the program{compared}",
+                percent(part)
+            )),
             Some(part) => {
                 let part = if part < LITTLE_TIME { "hardly any".into() } else { percent(part) };
-                Self::Little(format!("; its calls take {part} of the time in the program"))
+                Self::Little(format!("; malloc's calls take {part} of the time in the program"))
             }
-            None => {
-                Self::Unseen(format!("; what its calls take of its processor time was not seen{compared}"))
-            }
+            None => Self::Unseen(format!(
+                "; what malloc's calls take of its processor time was not seen{compared}"
+            )),
         }
     }
 

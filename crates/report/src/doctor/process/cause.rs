@@ -37,7 +37,7 @@ impl Cause {
             }
             Self::NotSeen => "its page faults cost time; whether its allocator causes them was not seen",
             Self::Others => {
-                "its allocator is not seen to cause its page faults: what is given back and taken again is not its doing, as far as \
+                "malloc is not seen to cause its page faults: what is given back and taken again is not its doing, as far as \
                      call chains tell"
             }
             Self::TooRare => {

@@ -165,7 +165,7 @@ fn memory_that_is_not_mallocs_is_no_matter_of_the_allocator() {
     let text = consultation.text(None);
     assert!(text.contains("malloc has 2 MiB of what is resident (2.0 %)"), "{text}");
     assert!(
-        text.contains("Verdict: leave its allocator alone as to its memory: most of that is not malloc's"),
+        text.contains("Verdict: leave malloc alone as to its memory: most of that is not malloc's"),
         "{text}"
     );
     assert!(text.ends_with("To look further:\n  faultless map --pid 7\n"), "{text}");

@@ -74,7 +74,7 @@ fn much_time_in_mallocs_calls_is_worth_a_trial() {
     let verdict = verdict_of(&seen);
     assert_eq!(
         verdict,
-        "leave its allocator alone as to memory and page faults: nothing was found that it wastes; its calls take 23.0 % of the time in \
+        "leave its allocator alone as to memory and page faults: nothing was found that it wastes; malloc's calls take 23.0 % of the time in \
          the program: faultless doctor -- CMD compares it on a fixed amount of work"
     );
     assert!(seen.line_to_try(&seen.findings()).is_some());
@@ -86,22 +86,22 @@ fn little_time_in_mallocs_calls_ends_the_matter() {
     assert_eq!(found(&seen, Concern::Time), None);
     assert_eq!(
         verdict_of(&seen),
-        "leave its allocator alone: nothing was found that it wastes; its calls take 3.0 % of the time in the program"
+        "leave its allocator alone: nothing was found that it wastes; malloc's calls take 3.0 % of the time in the program"
     );
     assert_eq!(seen.line_to_try(&seen.findings()), None);
     let hardly = ProcessConsultation { malloc_time: time(20), arena_waits: waits(0), ..busy() };
     let verdict = verdict_of(&hardly);
-    assert!(verdict.ends_with("; its calls take hardly any of the time in the program"), "{verdict}");
+    assert!(verdict.ends_with("; malloc's calls take hardly any of the time in the program"), "{verdict}");
     let without_waits = ProcessConsultation { malloc_time: time(150), ..busy() };
     assert_eq!(
         verdict_of(&without_waits),
-        "leave its allocator alone as to memory and page faults: nothing was found that it wastes; its calls take 3.0 % of the time in \
+        "leave its allocator alone as to memory and page faults: nothing was found that it wastes; malloc's calls take 3.0 % of the time in \
          the program"
     );
     let without_time = ProcessConsultation { arena_waits: waits(0), ..busy() };
     let verdict = verdict_of(&without_time);
     assert!(
-        verdict.contains("; what its calls take of its processor time was not seen: faultless doctor"),
+        verdict.contains("; what malloc's calls take of its processor time was not seen: faultless doctor"),
         "{verdict}"
     );
     let idle = ProcessConsultation { malloc_time: time(150), arena_waits: waits(0), ..quiet(100, 2) };
@@ -115,7 +115,7 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
         ProcessConsultation { activity: Activity { user_s, ..quiet.activity }, ..quiet }
     };
     let of_calls = busy(100, 2, 1.0);
-    let says = "leave its allocator alone as to memory and page faults: nothing was found that it wastes; what its calls take of its \
+    let says = "leave its allocator alone as to memory and page faults: nothing was found that it wastes; what malloc's calls take of its \
                 processor time was not seen";
     assert_eq!(
         verdict_of(&of_calls),
@@ -127,7 +127,7 @@ fn of_a_busy_process_it_is_said_that_the_time_of_its_calls_was_not_seen() {
     assert_eq!(verdict_of(&ProcessConsultation { obstacle, ..of_calls }), says);
     assert!(verdict_of(&busy(100, 2, 0.9)).starts_with("leave its allocator alone: nothing"));
     let elsewhere = busy(2, 100, 5.0);
-    assert!(verdict_of(&elsewhere).starts_with("leave its allocator alone as to its memory: most"));
+    assert!(verdict_of(&elsewhere).starts_with("leave malloc alone as to its memory: most"));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn samples_of_a_part_of_the_time_and_of_functions_without_names_tell_nothing() {
         change(seen.malloc_time.as_mut().unwrap());
         seen.obstacle = obstacle.map(str::to_owned);
         let remark = seen.all_remarks().last();
-        (verdict_of(&seen).contains("what its calls take of its processor time was not seen"), remark)
+        (verdict_of(&seen).contains("what malloc's calls take of its processor time was not seen"), remark)
     };
     let says =
         |reason: &str| (true, Some(format!("what malloc's calls take of its processor time: {reason}")));
@@ -172,7 +172,7 @@ fn where_the_memory_is_not_mallocs_its_time_is_told_all_the_same() {
         let seen = ProcessConsultation { malloc_time: time(inside), arena_waits: waits(0), ..quiet(10, 100) };
         verdict_of(&ProcessConsultation { activity, ..seen })
     };
-    let start = "leave its allocator alone as to its memory: most of that is not malloc's; its calls take ";
+    let start = "leave malloc alone as to its memory: most of that is not malloc's; malloc's calls take ";
     assert_eq!(of(150), format!("{start}3.0 % of the time in the program"));
     assert!(of(1150).starts_with(&format!("{start}23.0 % of the time in the program: faultless doctor")));
 }

@@ -219,7 +219,7 @@ fn what_a_run_time_gives_back_of_what_it_reserved_is_not_said_to_be_nothing() {
         [["munmap", "v8::base::OS::Free(void*, unsigned long)", "main"], ["mmap64", "VirtualFree", "main"]];
     for (is_unmapped, chain) in [true, false].into_iter().zip(chains) {
         let (own, has_line) = verdict(is_unmapped, &chain);
-        assert!(own.starts_with("its allocator is not seen to cause its page faults") && !has_line, "{own}");
+        assert!(own.starts_with("malloc is not seen to cause its page faults") && !has_line, "{own}");
         let (unknown, has_line) = verdict(is_unmapped, &[]);
         assert!(unknown.starts_with("its page faults cost time") && has_line, "{unknown}");
     }
@@ -248,7 +248,7 @@ fn thrash_is_waste_and_has_a_line_to_try_remedies_with() {
     let consultation = ProcessConsultation { churn: Some(thrashing()), activity, ..quiet(100, 2) };
     assert_eq!(concerns(&consultation), [Concern::Thrash, Concern::Faults]);
     let text = consultation.text(None);
-    assert!(text.contains("its allocator wastes up to 205,000 page faults a second"), "{text}");
+    assert!(text.contains("its allocator wastes up to 204,795 page faults a second"), "{text}");
     assert!(text.contains("\n  faultless doctor --for 60s -- ./server 'a b'\n"), "{text}");
     assert!(text.contains("\n  faultless churn --pid 7 --for 10s\n"), "{text}");
     let consultation = ProcessConsultation { is_replaced: true, ..consultation };

@@ -11,7 +11,7 @@ fn that_the_time_of_mallocs_calls_was_not_seen_is_said_beside_memory_that_is_was
     let verdict = verdict_of(&consultation);
     assert!(
         verdict.starts_with("its allocator wastes 90 MiB of memory; ")
-            && verdict.ends_with("; what its calls take of its processor time was not seen: faultless doctor -- CMD compares it on a fixed amount of work"),
+            && verdict.ends_with("; what malloc's calls take of its processor time was not seen: faultless doctor -- CMD compares it on a fixed amount of work"),
         "{verdict}"
     );
     let churn = Some(thrashing());
