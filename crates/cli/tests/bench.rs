@@ -234,7 +234,7 @@ fn files_that_cannot_be_written_or_read_are_named_before_anything_runs() {
     let drawn = fs::read_to_string(&page).unwrap();
 
     let other = place.file("other");
-    for (content, says) in [("neither\n", "expected"), ("{}\n", "missing field"), ("", "it is empty")] {
+    for (content, says) in [("neither\n", "it is no JSON"), ("{}\n", "missing field"), ("", "it is empty")] {
         fs::write(&other, content).unwrap();
         assert_refused(&mut bench(&place, &["--load", &other, "--html", &page]), 1, says);
     }

@@ -86,7 +86,7 @@ fn time_samples(report: &Value) -> Option<[u64; 2]> {
     let counted = ["samples", "inside"].map(|key| report["malloc_time"][key].as_u64());
     let [Some(samples), Some(inside)] = counted else {
         let verdict = report["verdict"]["sentence"].as_str().unwrap();
-        assert!(verdict.contains("what its calls take of its processor time was not seen"), "{verdict}");
+        assert!(verdict.contains("what malloc's calls take of its processor time was not seen"), "{verdict}");
         faultless_skipped::skipped("performance events are not permitted");
         return None;
     };
@@ -134,14 +134,15 @@ fn of_a_process_that_allocates_nothing_no_time_is_put_down_to_malloc() {
     let Some([_, inside]) = time_samples(&report) else { return };
     assert_eq!(inside, 0, "{report}");
     let verdict = report["verdict"]["sentence"].as_str().unwrap();
-    assert!(verdict.ends_with("its calls take hardly any of the time in the program"), "{verdict}");
+    assert!(verdict.ends_with("malloc's calls take hardly any of the time in the program"), "{verdict}");
 }
 
 /// Whether the time was sampled, and said to be unseen.
 fn is_told_as_unseen(report: &Value, reason: &str) -> bool {
     let verdict = report["verdict"]["sentence"].as_str().unwrap();
     let remarks = report["remarks"].to_string();
-    verdict.contains("what its calls take of its processor time was not seen") && remarks.contains(reason)
+    verdict.contains("what malloc's calls take of its processor time was not seen")
+        && remarks.contains(reason)
 }
 
 #[test]
