@@ -86,15 +86,12 @@ pub fn one_program<Seen>(
         if program() == before {
             return seen;
         }
+        // One that has ended has no program either.
         if !process.is_alive() {
-            break;
+            return Err(Failure::of_process(ProcessError::Ended(process.pid())));
         }
     }
-    // One that has ended has no program either.
-    Err(match process.is_alive() {
-        true => keeps_becoming(process),
-        false => Failure::of_process(ProcessError::Ended(process.pid())),
-    })
+    Err(keeps_becoming(process))
 }
 
 /// That processes are to be seen, and none instead of another.

@@ -78,7 +78,11 @@ pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals)
     let mut text = Vec::new();
     for number in 1_u64.. {
         text.clear();
-        let read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text);
+        let mut read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text);
+        if number == 1 && text.trim_ascii() == b"{" {
+            // Of another form, which is told by what follows.
+            read = read.and(reader.by_ref().take(saved_file::HEAD_BYTES).read_to_end(&mut text));
+        }
         if let Some(number) = reader.get_ref().interruption {
             return Err(Failure::Interrupted(number));
         }
@@ -88,8 +92,6 @@ pub fn replay(file: File, path: &Path, outlets: &mut Outlets, signals: &Signals)
         }
         let line = line_of(&text);
         if number == 1 && line.is_err() {
-            // Of another form the first line may be a brace.
-            reader.by_ref().take(saved_file::HEAD_BYTES).read_to_end(&mut text).map_err(cannot_read)?;
             refuse(&text, path)?;
         }
         match line.and_then(|line| history.add(line.clone()).map(|()| line)) {

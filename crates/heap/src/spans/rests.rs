@@ -329,8 +329,7 @@ mod tests {
                 (0..).take_while(|_| rests.take_due(&spans.map, limits, now).is_some()).count()
             };
             assert_eq!(due(&mut rests, 4 * MS), 4 - left);
-            let is_young = left > 0 && due(&mut rests, YOUNG_NS + (4 - left as u64) * MS - 1) == 0;
-            assert_eq!(is_young, left > 0);
+            assert_eq!(due(&mut rests, YOUNG_NS + (4 - left as u64) * MS - 1), 0);
             assert_eq!(due(&mut rests, YOUNG_NS + 4 * MS), left.saturating_sub(1), "one may stay longer");
             assert_eq!(rests.depth, left.min(1) * REST);
         }
