@@ -29,22 +29,24 @@ struct Peer {
     environment: &'static [(&'static str, &'static str)],
 }
 
-/// As mimalloc's own CMake file says: only what is marked as exported is visible.
-const MIMALLOC_FLAGS: &str = "-fvisibility=hidden -DMI_SHARED_LIB -DMI_SHARED_LIB_EXPORT";
+/// Of mimalloc's own CMake file, whose defaults are those of a release.
+const fn mimalloc(folder: &'static str) -> Recipe {
+    Recipe::Cmake { folder, target: "mimalloc", options: &["-DMI_BUILD_TESTS=OFF"] }
+}
 
 const PEERS: &[Peer] = &[
     Peer {
         name: "mimalloc3",
-        package: "libmimalloc-sys",
-        upstream: |sources| mimalloc_version(sources, "v3"),
-        recipe: Recipe::Archive { flags: MIMALLOC_FLAGS },
+        package: "libmimalloc-sys2",
+        upstream: |sources| mimalloc_version(sources, "c_src/mimalloc3"),
+        recipe: mimalloc("c_src/mimalloc3"),
         environment: &[],
     },
     Peer {
         name: "mimalloc2",
-        package: "libmimalloc-sys",
-        upstream: |sources| mimalloc_version(sources, "v2"),
-        recipe: Recipe::Archive { flags: MIMALLOC_FLAGS },
+        package: "libmimalloc-sys2",
+        upstream: |sources| mimalloc_version(sources, "c_src/mimalloc"),
+        recipe: mimalloc("c_src/mimalloc"),
         environment: &[],
     },
     Peer {
@@ -99,8 +101,8 @@ const PEERS: &[Peer] = &[
 ];
 
 /// mimalloc's version from the number in its header: 30302 is 3.3.2.
-fn mimalloc_version(sources: &Sources, series: &str) -> Option<String> {
-    let header = sources.read(&format!("c_src/mimalloc/{series}/include/mimalloc.h"))?;
+fn mimalloc_version(sources: &Sources, folder: &str) -> Option<String> {
+    let header = sources.read(&format!("{folder}/include/mimalloc.h"))?;
     let define = header.lines().find(|line| line.starts_with("#define MI_MALLOC_VERSION"))?;
     let number: u32 = define.split_whitespace().nth(2)?.parse().ok()?;
     Some(format!("mimalloc {}.{}.{}", number / 10000, number / 100 % 100, number % 100))
@@ -178,11 +180,15 @@ mod tests {
     }
 
     #[test]
-    fn every_peer_has_its_crate() {
+    fn the_crate_of_every_peer_is_pinned_and_what_cargo_builds_has_a_package_of_its_name() {
+        let lock = fs::read_to_string(sources::workspace().join("Cargo.lock")).unwrap();
         for peer in PEERS {
-            let manifest = sources::workspace().join(peer.name).join("Cargo.toml");
-            let text = fs::read_to_string(&manifest).unwrap();
-            assert!(text.contains(&format!("\n{} = ", peer.package)), "{}", manifest.display());
+            assert!(lock.contains(&format!("\nname = \"{}\"\n", peer.package)), "{}", peer.package);
+            if matches!(peer.recipe, Recipe::Archive { .. }) {
+                let manifest = sources::workspace().join(peer.name).join("Cargo.toml");
+                let text = fs::read_to_string(&manifest).unwrap();
+                assert!(text.contains(&format!("\n{} = ", peer.package)), "{}", manifest.display());
+            }
         }
     }
 
