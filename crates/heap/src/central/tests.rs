@@ -68,3 +68,59 @@ fn a_slab_of_memory_that_was_used_gives_nothing_that_reads_as_zero() {
     heap.central.fetch_zeroed(&heap.spans, 0, class, 1, &mut zero).unwrap();
     assert!(!zero);
 }
+
+/// Lists of the numbers below `blocks`, but 0: all, each second, … each seventh, upwards and downwards, one such behind the other, and in
+/// no order.
+fn orders(blocks: u32) -> Vec<Vec<u32>> {
+    let rows = (1..=7).chain([63, 64, 65]).flat_map(|step| {
+        let up: Vec<u32> = (1..blocks).step_by(step).collect();
+        let down = up.iter().rev().copied().collect();
+        [up, down]
+    });
+    let mut orders: Vec<Vec<u32>> = rows.collect();
+    for step in [2, 3, 5] {
+        let rests = (1..=step).rev().flat_map(|from| (from..blocks).step_by(step as usize));
+        orders.push(rests.collect());
+    }
+    let mut random = 1_u64;
+    let mut shuffled: Vec<(u64, u32)> = (1..blocks)
+        .map(|number| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33, number)
+        })
+        .collect();
+    shuffled.sort_unstable();
+    orders.push(shuffled.into_iter().map(|(_, number)| number).collect());
+    orders
+}
+
+#[test]
+fn blocks_go_home_each_to_its_place_in_whatever_order_they_come() {
+    for class in [1, 5, 20, 30, CLASSES - 1] {
+        let blocks = size_class::slab_blocks(class);
+        for order in orders(blocks) {
+            let heap = Heap::boxed();
+            let map = &heap.spans.map;
+            let start = heap.central.fetch(&heap.spans, 0, class, blocks).unwrap().head;
+            let address = |number: u32| start + number as usize * size_class::size(class);
+            for pair in order.windows(2) {
+                // SAFETY: blocks of the slab, which are all the test's.
+                unsafe { magazine::set_next(address(pair[0]), address(pair[1])) };
+            }
+            if let Some(&last) = order.last() {
+                // SAFETY: as above.
+                unsafe { magazine::set_next(address(last), 0) };
+                let list = Magazine { head: address(order[0]), count: order.len() as u32 };
+                heap.central.return_to_slabs(&heap.spans, class, list);
+            }
+            let first = map.record(map.granule_of(start).unwrap()).first.get();
+            let bitmap = map.bitmap(first, size_class::slab_granules(class));
+            let is_free = |number: u32| bitmap[number as usize / 64].get() >> (number % 64) & 1 == 1;
+            let free: Vec<u32> = (0..blocks).filter(|&number| is_free(number)).collect();
+            assert_eq!(map.record(first).slab().free_blocks() as usize, free.len());
+            let mut due = order;
+            due.sort_unstable();
+            assert_eq!(free, due, "class {class}");
+        }
+    }
+}
