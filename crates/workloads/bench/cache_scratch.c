@@ -9,18 +9,11 @@
  * Work: the number of turns is a total, divided among the threads; the objects held at a time are each thread's own.
  * Live peak: the objects of all threads, exact: it is reached before the threads start.
  */
+#include "false_sharing.h"
 #include "workload.h"
-
-enum { OBJECT_BYTES = 16, WRITES = 400 };
 
 static uint64_t **given; /* object i of thread t at i * threads + t: neighbours belong to different threads */
 static size_t objects_at_once, turns;
-
-static void write_often(volatile uint64_t *object)
-{
-    for (int i = 0; i < WRITES; i++)
-        object[0]++;
-}
 
 static void free_object(struct worker *self, uint64_t *object, uint64_t expected)
 {

@@ -8,17 +8,10 @@
  * Work: the number of turns is a total, divided among the threads; the objects held at a time are each thread's own.
  * Live peak: the objects of all threads, a bound.
  */
+#include "false_sharing.h"
 #include "workload.h"
 
-enum { OBJECT_BYTES = 16, WRITES = 400 };
-
 static size_t objects_at_once, turns;
-
-static void write_often(volatile uint64_t *object)
-{
-    for (int i = 0; i < WRITES; i++)
-        object[0]++;
-}
 
 static void body(struct worker *self)
 {
