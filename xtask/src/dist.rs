@@ -44,14 +44,14 @@ fn static_binary(library: &Path) -> Result<std::path::PathBuf> {
         "faultless-cli",
         "--bin",
         "faultless",
-        "--release",
+        "--profile",
+        "dist",
         "--target",
         TRIPLE,
     ]);
     command.arg("--target-dir").arg(&target).env("FAULTLESS_SO", library);
-    // What is copied to other machines is a quarter as large without line tables.
-    succeed(command.args(["--", "-C", "target-feature=+crt-static", "-C", "strip=debuginfo"]))?;
-    let binary = target.join(TRIPLE).join("release/faultless");
+    succeed(command.args(["--", "-C", "target-feature=+crt-static"]))?;
+    let binary = target.join(TRIPLE).join("dist/faultless");
     let readelf = tool("readelf", "binutils")?;
     let headers = output(Command::new(readelf).args(["--program-headers", "--wide"]).arg(&binary))?;
     if headers.contains("INTERP") { wrong(format!("{} is not static", binary.display())) } else { Ok(binary) }
