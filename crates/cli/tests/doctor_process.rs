@@ -112,6 +112,32 @@ int main(void)
 }
 "#;
 
+/// Maps a file that no other process maps, shared, reads it, and writes it when a second has passed.
+const WRITES_A_FILE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+enum { BYTES = 40 << 20 };
+int main(int argc, char **argv)
+{
+    alarm(120);
+    FILE *file = tmpfile();
+    char *zeros = calloc(1, BYTES);
+    fwrite(zeros, 1, BYTES, file);
+    fflush(file);
+    fsync(fileno(file));
+    free(zeros);
+    volatile char *map = mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    for (int i = 0; i < BYTES; i += 4096) argc += map[i];
+    puts("ready");
+    fflush(stdout);
+    usleep(1500000);
+    for (int i = 0; i < BYTES; i += 4096) map[i] = 1;
+    pause();
+}
+"#;
+
 fn running(place: &Place, source: &str) -> Running {
     let program = place.compile("subject", source, &["-O1", "-fno-builtin", "-pthread"]);
     let mut command = Command::new(program);
@@ -356,4 +382,13 @@ fn what_a_server_wrote_over_its_command_line_is_no_line_to_try() {
     wait_until(|| fs::read(format!("/proc/{}/cmdline", running.pid())).unwrap().starts_with(b"nginx"));
     let report = consultation(&running);
     assert_eq!(report["command"], serde_json::json!([]), "{report}");
+}
+
+#[test]
+fn pages_of_a_file_that_is_written_are_not_said_to_be_copied() {
+    let place = Place::new("doctor-file");
+    let process = running(&place, WRITES_A_FILE);
+    let report = consultation_for("3s", &process);
+    let texts = report["findings"].to_string();
+    assert!(!texts.contains("in common with other processes"), "{report}");
 }

@@ -337,7 +337,12 @@ impl Reading {
 
     fn whole(process: &Process) -> Result<Self, Failure> {
         let sums = process.text("smaps_rollup").ok();
-        let private_bytes = sums.and_then(|sums| status::bytes_of_field(&sums, "Private_Dirty"));
+        // Of a file that only this process maps, a page is its own before it is written, too.
+        let private_bytes = sums.and_then(|sums| {
+            let [clean, dirty] =
+                ["Private_Clean", "Private_Dirty"].map(|name| status::bytes_of_field(&sums, name));
+            Some(clean? + dirty?)
+        });
         Ok(Self { private_bytes, ..Self::of(process)? })
     }
 
