@@ -84,6 +84,11 @@ fn a_child_of_vfork_that_limits_itself_may_have_its_parents_number_in_a_namespac
 }
 
 #[test]
+fn a_child_of_a_raw_clone_that_limits_its_addresses_has_room_for_its_own_mappings() {
+    Program::new("limit_in_clone.c").passes();
+}
+
+#[test]
 fn a_daemon_that_limits_its_addresses_has_room_for_its_own_mappings() {
     Program::new("limit_in_daemon.c").passes();
 }
@@ -204,6 +209,13 @@ fn sandbox_that_ends_a_process_for_what_the_documents_do_not_list_is_survived() 
     // libc's malloc calls others.
     if preload().is_some() {
         Program::new("listed_calls.c").passes();
+    }
+}
+
+#[test]
+fn sandbox_that_is_announced_lists_no_more_than_libcs_malloc_and_threads_call() {
+    if preload().is_some() {
+        Program::new("listed_calls.c").argument("announced").passes();
     }
 }
 

@@ -20,6 +20,8 @@ mod mallctl;
 mod options;
 mod process;
 mod region_abi;
+#[cfg(feature = "sandbox")]
+mod sandbox;
 mod statistics;
 
 // Members of Rust's own library in the archive have its address, for unwinding through them, which nothing does. Without it a program that

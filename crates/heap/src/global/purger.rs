@@ -110,6 +110,7 @@ fn is_worth_it() -> bool {
 
 /// Whether another thread ran since the start, or the fork that made this process. One that waits for a CPU since it was made is not seen.
 #[cold]
+#[inline(never)]
 fn others_ran() -> bool {
     let now = os::now_ns();
     // ORDERING: Relaxed; a pace.
@@ -257,8 +258,8 @@ pub fn is_own_process() -> bool {
     if PROCESS.load(Ordering::Relaxed) == own {
         return own != FIRST || os::is_thread_of_libc() != Some(false);
     }
-    // A fork inside libc, as `daemon`'s, told nobody.
-    let is_forked = os::is_thread_of_libc() == Some(true);
+    // A fork inside libc, as `daemon`'s, told nobody, nor does a raw `clone`.
+    let is_forked = os::is_thread_of_libc() == Some(true) || os::differs_from_parent();
     if is_forked {
         note_process();
     }

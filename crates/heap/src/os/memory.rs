@@ -4,6 +4,7 @@ mod moving;
 
 use super::advice::{MADV_DONTNEED, announce, discard};
 use super::errno::Errno;
+use super::sandbox::{is_in_sandbox, optional_call};
 use super::syscall::flag::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ_WRITE,
 };
@@ -237,7 +238,7 @@ unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<usize, E
 /// `munlock`. False: a filter refused it.
 fn unlock(address: usize, bytes: usize) -> bool {
     // SAFETY: which pages are locked changes no contents.
-    Errno::check(unsafe { syscall(number::MUNLOCK, [address, bytes, 0, 0, 0, 0]) }).is_ok()
+    Errno::check(unsafe { optional_call(number::MUNLOCK, [address, bytes, 0, 0, 0, 0]) }).is_ok()
 }
 
 /// Discards what the page at an address holds, unless it is locked. Returns whether it is not; also true where the kernel does not tell.
@@ -406,6 +407,12 @@ pub fn resource_limit(limit: ResourceLimit) -> Option<usize> {
     (answer == 0 && pair[0] != u64::MAX).then_some(pair[0] as usize)
 }
 
+/// As [`resource_limit`], after the start: of a program that restricts its system calls it is not known.
+#[inline(never)]
+pub fn later_resource_limit(limit: ResourceLimit) -> Option<usize> {
+    if is_in_sandbox() { None } else { resource_limit(limit) }
+}
+
 /// A soft and a hard limit, as the kernel has them.
 pub type LimitPair = [u64; 2];
 
@@ -428,7 +435,7 @@ pub fn address_space_limit_met() -> Option<usize> {
             unsafe { unmap(page, 1) };
             None
         }
-        None => resource_limit(ResourceLimit::AddressSpace),
+        None => later_resource_limit(ResourceLimit::AddressSpace),
     }
 }
 

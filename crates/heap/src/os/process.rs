@@ -1,6 +1,7 @@
 //! The process: its number, its only thread, and its end.
 
 use super::descriptor::Descriptor;
+use super::sandbox::optional_call;
 use super::syscall::{number, syscall};
 use super::thread::{has_threads, thread_pointer};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +17,19 @@ pub fn process_id() -> u32 {
     unsafe { syscall(number::GETPID, [0; 6]) as u32 }
 }
 
-/// Number of this thread: that of its process if it is the first.
+/// Number of this thread: that of its process if it is the first. No thread's in a sandbox.
 pub fn thread_id() -> u32 {
     // SAFETY: no argument, no effect.
-    unsafe { syscall(number::GETTID, [0; 6]) as u32 }
+    unsafe { optional_call(number::GETTID, [0; 6]) as u32 }
+}
+
+/// `prctl`, as the program calls it. The kernel's answer.
+///
+/// # Safety
+/// What the option does with the arguments is no harm to anybody.
+pub unsafe fn control_process([option, second, third, fourth, fifth]: [usize; 5]) -> isize {
+    // SAFETY: the caller's contract is the same.
+    unsafe { syscall(number::PRCTL, [option, second, third, fourth, fifth, 0]) }
 }
 
 /// Whether libc's `fork` or `pthread_create` made this thread, or it is a program's first: the kernel is to clear a word of libc's at its
@@ -29,9 +39,22 @@ pub fn is_thread_of_libc() -> Option<bool> {
     let mut address = 0_usize;
     // SAFETY: the kernel writes an address there.
     let answer = unsafe {
-        syscall(number::PRCTL, [PR_GET_TID_ADDRESS, (&raw mut address).expose_provenance(), 0, 0, 0, 0])
+        optional_call(number::PRCTL, [PR_GET_TID_ADDRESS, (&raw mut address).expose_provenance(), 0, 0, 0, 0])
     };
     (answer == 0).then_some(address != 0)
+}
+
+/// Whether this process certainly has other memory than its parent, which made it by a raw `clone` then and not by `vfork`. False where the
+/// kernel does not say.
+pub fn differs_from_parent() -> bool {
+    const KCMP_VM: usize = 1;
+    // SAFETY: no effect.
+    let answer = unsafe {
+        let parent = optional_call(number::GETPPID, [0; 6]) as usize;
+        optional_call(number::KCMP, [process_id() as usize, parent, KCMP_VM, 0, 0, 0])
+    };
+    // Equal is 0; an order is told of what is not.
+    answer > 0
 }
 
 /// Whether this process certainly has one thread; libc's flag does not say so again when others have ended, and is not everywhere.

@@ -3,7 +3,8 @@
 use super::advice::find_libc_advise;
 use super::elf;
 use super::process::{process_id, thread_id};
-use super::syscall::{number, syscall};
+use super::sandbox::{optional_call, permits_threads};
+use super::syscall::number;
 use super::thread::{SIG_SETMASK, found, keeping_errno, set_signals, sleep_ns};
 use core::arch::asm;
 use core::ffi::{CStr, c_int, c_void};
@@ -59,6 +60,9 @@ pub fn leave_end_to_another() {
 
 /// Creates a detached thread, with a stack of so many bytes or as usual. Whether there is one.
 fn create(body: ThreadBody, argument: *mut c_void, stack_bytes: Option<usize>) -> bool {
+    if !permits_threads() {
+        return false;
+    }
     // Who is built with ThreadSanitizer, as we are then, runs only in threads that it knows.
     let watched = found!(weak "__tsan_func_entry" as unsafe extern "C" fn(*mut c_void));
     let (Some(create), Some(init), Some(set_size), Some(set_detached)) = (
@@ -87,7 +91,7 @@ unsafe extern "C" fn end_after(thread: *mut c_void) -> *mut c_void {
     set_signals(SIG_SETMASK, SIGNALS.load(Ordering::Relaxed));
     let process = process_id() as usize;
     // SAFETY: signal 0 only asks whether the thread is there.
-    while unsafe { syscall(number::TGKILL, [process, thread.addr(), 0, 0, 0, 0]) } == 0 {
+    while unsafe { optional_call(number::TGKILL, [process, thread.addr(), 0, 0, 0, 0]) } == 0 {
         sleep_ns(PAUSE_NS);
     }
     core::ptr::null_mut()

@@ -21,6 +21,7 @@ pub mod number {
     pub const FCNTL: usize = 72;
     pub const FTRUNCATE: usize = 77;
     pub const GETRUSAGE: usize = 98;
+    pub const GETPPID: usize = 110;
     pub const FSTATFS: usize = 138;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const MUNLOCK: usize = 150;
@@ -32,6 +33,7 @@ pub mod number {
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
     pub const PRLIMIT64: usize = 302;
+    pub const KCMP: usize = 312;
     pub const MEMFD_CREATE: usize = 319;
     pub const MEMBARRIER: usize = 324;
     pub const MLOCK2: usize = 325;
@@ -58,6 +60,7 @@ pub mod number {
     pub const MINCORE: usize = 232;
     pub const MADVISE: usize = 233;
     pub const GETPID: usize = 172;
+    pub const GETPPID: usize = 173;
     pub const GETTID: usize = 178;
     pub const TGKILL: usize = 131;
     pub const FCNTL: usize = 25;
@@ -68,6 +71,7 @@ pub mod number {
     pub const SCHED_GETAFFINITY: usize = 123;
     pub const OPENAT: usize = 56;
     pub const PRLIMIT64: usize = 261;
+    pub const KCMP: usize = 272;
     pub const MEMFD_CREATE: usize = 279;
     pub const MEMBARRIER: usize = 283;
     pub const MLOCK2: usize = 284;

@@ -2,6 +2,7 @@
 
 use super::clock::Timespec;
 use super::errno::Errno;
+use super::sandbox::optional_call;
 use super::syscall::{number, syscall};
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -64,7 +65,7 @@ pub fn others_left_a_cpu() -> bool {
 fn usage(whose: usize) -> [u64; RUSAGE_WORDS] {
     let mut usage = [0; RUSAGE_WORDS];
     // SAFETY: the kernel writes a `rusage` there, which has so many words.
-    unsafe { syscall(number::GETRUSAGE, [whose, (&raw mut usage).expose_provenance(), 0, 0, 0, 0]) };
+    unsafe { optional_call(number::GETRUSAGE, [whose, (&raw mut usage).expose_provenance(), 0, 0, 0, 0]) };
     usage
 }
 
@@ -153,8 +154,11 @@ pub fn futex_wake_all(word: &AtomicU32) {
 
 /// Lets another thread run.
 pub fn yield_now() {
+    const INSTEAD_NS: u64 = 1_000;
     // SAFETY: no argument, no effect on memory.
-    unsafe { syscall(number::SCHED_YIELD, [0; 6]) };
+    if unsafe { optional_call(number::SCHED_YIELD, [0; 6]) } != 0 {
+        sleep_ns(INSTEAD_NS);
+    }
 }
 
 /// Announces use of [`barrier_all_threads`]; cheap while the process has one thread. False: not available.
@@ -174,7 +178,7 @@ pub fn barrier_all_threads() -> bool {
     #[cfg(test)]
     BARRIERS.set(BARRIERS.get() + 1);
     // SAFETY: no effect on memory contents.
-    unsafe { syscall(number::MEMBARRIER, [MEMBARRIER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0]) == 0 }
+    unsafe { optional_call(number::MEMBARRIER, [MEMBARRIER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0]) == 0 }
 }
 
 /// A number that tells living threads apart and that a forked child keeps.
@@ -348,7 +352,7 @@ pub fn without_ending_by_writes<T>(write: impl FnOnce() -> T) -> T {
 pub fn name_thread(name: &CStr) {
     const PR_SET_NAME: usize = 15;
     // SAFETY: the kernel reads a C string.
-    unsafe { syscall(number::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
+    unsafe { optional_call(number::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
 /// Sleeps for about so long. By the call that locks need in any case: a sandbox may refuse `nanosleep`, which libc does not use any more.

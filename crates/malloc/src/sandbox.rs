@@ -1,0 +1,42 @@
+//! `prctl`: from when a program restricts its system calls, or gives up that new programs gain rights, which it must do before, none is made
+//! that libc's allocator does not make.
+
+use crate::libc::set_errno;
+use core::ffi::{c_int, c_ulong};
+use faultless_heap::os;
+
+const PR_SET_SECCOMP: c_int = 22;
+const PR_SET_NO_NEW_PRIVS: c_int = 38;
+
+/// Linux's `prctl`. Not variadic: which of the arguments count is the kernel's to know, and they are passed alike.
+///
+/// # Safety
+/// As for the kernel's call of that option.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    if option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS {
+        os::enter_sandbox();
+    }
+    // SAFETY: the caller's contract is the same.
+    match unsafe {
+        os::control_process([
+            option as usize,
+            second as usize,
+            third as usize,
+            fourth as usize,
+            fifth as usize,
+        ])
+    } {
+        answer @ 0.. => answer as c_int,
+        error => {
+            set_errno(-error as c_int);
+            -1
+        }
+    }
+}
