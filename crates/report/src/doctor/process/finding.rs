@@ -377,11 +377,15 @@ fn served(seen: &ProcessConsultation) -> Option<Finding> {
                 size(page.dirty_bytes)
             ),
         ),
-        None => Finding::new(
-            Concern::Served,
-            format!("{name} serves it: what is free inside is not seen from outside"),
-        )
-        .told_by(&[]),
+        None => {
+            let sentence = format!("{name} serves it: what is free inside is not seen from outside");
+            let finding = Finding::new(Concern::Served, sentence).told_by(&[]);
+            if name == Allocator::Faultless.name() {
+                finding.advised("started with FAULTLESS=publish:on it says so itself")
+            } else {
+                finding
+            }
+        }
     })
 }
 

@@ -431,6 +431,16 @@ fn memory_that_nothing_is_known_of_is_named_with_what_lists_it() {
 }
 
 #[test]
+fn of_faultless_it_is_said_how_it_tells_what_is_not_seen() {
+    let told = |name: &str| {
+        let mut consultation = quiet(100, 2);
+        consultation.heap.as_mut().unwrap().other = Some((name.into(), Regions::default()));
+        consultation.text(None).contains("started with FAULTLESS=publish:on")
+    };
+    assert!(told("Faultless") && !told("jemalloc"));
+}
+
+#[test]
 fn what_is_unknown_of_a_program_with_a_malloc_of_its_own_is_not_said_to_be_no_mallocs() {
     let smaps = "7f0000000000-7f0002d00000 rw-p 00000000 00:00 0 \nRss: 46080 kB\nVmFlags: rd\n\
                  7f1000000000-7f1003700000 r--p 00000000 08:01 7 /srv/data\nRss: 56320 kB\nVmFlags: rd\n";
