@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(watched, [0, 1, 3, 6, 11, 20, 37, 54, 71, 88]);
         first_use.ahead.set(0);
         first_use.given(page);
-        // As where a thread wrote it.
-        first_use.faults.set(first_use.faults.get() - 1);
+        // SAFETY: a fresh page.
+        unsafe { (os::map_records(page).unwrap() as *mut u8).write_volatile(1) };
         first_use.look();
         assert!(first_use.given(16 * page));
         assert!(!first_use.given(page), "watched again");
