@@ -204,25 +204,23 @@ fn what_children_free_of_their_copies_lives_on_in_the_process_and_new_threads_ar
     let place = Place::new("master");
     let program = place.compile("master", MASTER, &["-fno-builtin", "-pthread"]);
     let running = start(&program, "");
+    let size = |report: &serde_json::Value, from: u64| {
+        let sizes = report["sizes"].as_array().unwrap();
+        sizes.iter().find(|size| size["from_bytes"] == from).cloned().unwrap_or_default()
+    };
     // On a busy machine the windows of one look may hold no call of a child, or none of a thread.
-    let mut looks = (0..10).map(|_| probed(&churn(&running).output().unwrap()));
+    let mut looks = (0..5).map(|_| probed(&churn(&running).output().unwrap()));
     let is_enough = |report: &Option<serde_json::Value>| {
         report.as_ref().is_none_or(|report| {
-            let frees = |size: &serde_json::Value| {
-                size["from_bytes"] == 8192 && size["freed"]["blocks"].as_f64() > Some(0.0)
-            };
-            let has_threads = report["sizes"].as_array().unwrap().iter().any(frees);
+            let has_threads = size(report, 8192)["freed"]["blocks"].as_f64() > Some(0.0);
             has_threads && report["remarks"].to_string().contains("that it started meanwhile: ")
         })
     };
     let look = looks.find(is_enough).expect("a look that tells of calls of children and threads");
     let Some(report) = look else { return };
-    let size = |from: u64| {
-        let sizes = report["sizes"].as_array().unwrap();
-        sizes.iter().find(|size| size["from_bytes"] == from).cloned().unwrap_or_default()
-    };
-    let (kept, of_children) = (size(512), size(65536));
+    let [kept, of_threads, of_children] = [512, 8192, 65536].map(|from| size(&report, from));
     assert!(kept["live"]["blocks"].as_f64() > Some(9.0) && kept["freed"]["blocks"] == 0.0, "{report}");
+    assert!(of_threads["freed"]["blocks"].as_f64() > Some(0.0), "{report}");
     assert!(of_children.is_null() && report["processes"] == 1, "{report}");
 }
 
