@@ -57,6 +57,16 @@ pub fn set_errno(error: c_int) {
     unsafe { *__errno_location() = error };
 }
 
+/// What a function of libc returns where the kernel answered so: -1 for a negative number of an error, which becomes `errno`.
+#[cfg(any(feature = "limits", feature = "sandbox"))]
+pub fn returned(answer: isize) -> c_int {
+    if answer < 0 {
+        set_errno(-answer as c_int);
+        return -1;
+    }
+    answer as c_int
+}
+
 /// Writes to a C stream; false on failure.
 ///
 /// # Safety

@@ -1,7 +1,7 @@
 //! `setrlimit` and `prlimit`: before a program limits its own addresses (`RLIMIT_AS`), those that the heap has reserved and does not use
 //! are given up. They would count, and it could not map anything more. Where it limits its data (`RLIMIT_DATA`) what is committed counts.
 
-use crate::libc::set_errno;
+use crate::libc::returned;
 use core::ffi::{c_int, c_uint};
 use core::ptr::{null, null_mut};
 use faultless_heap::global;
@@ -83,18 +83,11 @@ unsafe fn set(pid: c_int, resource: c_uint, new: *const LimitPair, old: *mut Lim
         prepare();
     }
     // SAFETY: the caller's contract is the same.
-    match unsafe { os::change_limit(pid, resource, new, old) } {
-        0.. => {
-            if !is_certain {
-                prepare();
-            }
-            0
-        }
-        error => {
-            set_errno(-error as c_int);
-            -1
-        }
+    let answer = unsafe { os::change_limit(pid, resource, new, old) };
+    if answer >= 0 && !is_certain {
+        prepare();
     }
+    returned(answer)
 }
 
 /// Whether anybody may set this limit of the own process so: no soft limit above its hard one, and no hard one that is raised.

@@ -1,7 +1,7 @@
 //! `prctl`: from when a program restricts its system calls, or gives up that new programs gain rights, which it must do before, none is made
 //! that libc's allocator does not make.
 
-use crate::libc::set_errno;
+use crate::libc::returned;
 use core::ffi::{c_int, c_ulong};
 use faultless_heap::os;
 
@@ -23,20 +23,7 @@ pub unsafe extern "C" fn prctl(
     if option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS {
         os::enter_sandbox();
     }
+    let arguments = [option as c_ulong, second, third, fourth, fifth].map(|argument| argument as usize);
     // SAFETY: the caller's contract is the same.
-    match unsafe {
-        os::control_process([
-            option as usize,
-            second as usize,
-            third as usize,
-            fourth as usize,
-            fifth as usize,
-        ])
-    } {
-        answer @ 0.. => answer as c_int,
-        error => {
-            set_errno(-error as c_int);
-            -1
-        }
-    }
+    returned(unsafe { os::control_process(arguments) })
 }

@@ -17,10 +17,11 @@ pub fn process_id() -> u32 {
     unsafe { syscall(number::GETPID, [0; 6]) as u32 }
 }
 
-/// Number of this thread: that of its process if it is the first. No thread's in a sandbox.
+/// Number of this thread: that of its process if it is the first, or the program restricts its system calls.
 pub fn thread_id() -> u32 {
     // SAFETY: no argument, no effect.
-    unsafe { optional_call(number::GETTID, [0; 6]) as u32 }
+    let answer = unsafe { optional_call(number::GETTID, [0; 6]) };
+    u32::try_from(answer).unwrap_or_else(|_| process_id())
 }
 
 /// `prctl`, as the program calls it. The kernel's answer.
